@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# NetCRAQ. `make` lists the targets of every day, `make help-all` all of them; mk/ has the others.
+# NetCRAQ. `make` lists the targets of every day, `make help-all` all targets. Most targets are in mk/.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -17,9 +17,9 @@ SECONDS ?= 60
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-# A Go that can fetch the toolchain go.mod asks for (1.21 or newer), or the one that `make deps` put into .venv.
+# A Go that can fetch the toolchain that go.mod requires (1.21 or newer), or the Go that `make deps` put into .venv.
 GO     := $(shell if go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then echo go; else echo $(VENV)/bin/go; fi)
-# The packages of the root's module, and of those that it requires from this tree (api, client, client/etcd, switch).
+# The packages of the root's module, and of the modules that it requires from this tree (api, client, client/etcd, switch).
 MODULE := github.com/netcraq/netcraq
 PACKAGES := ./... $(MODULE)/api/... $(MODULE)/client/... $(MODULE)/switch/...
 GO_ABS := $(if $(filter go,$(GO)),go,$(abspath $(GO)))
@@ -40,8 +40,8 @@ help-all: ### list all targets
 
 include mk/*.mk
 
-# compile OUTPUT,PACKAGES,FLAGS,MODULE: builds packages of the module in a folder (the root's, if none is named), so that they know
-# their commit. It says how far it is: in a line that changes, or, in a log, in one for each hundred packages
+# compile OUTPUT,PACKAGES,FLAGS,MODULE: builds packages of the module in the folder MODULE (by default the root) with their commit.
+# It shows the progress: on a terminal in one line that changes, in a log with one line for each hundred packages
 define compile
 @mkdir -p $(1); set -o pipefail; $(GO) build -C $(or $(4),.) -v $(3) -o $(CURDIR)/$(1) $(addprefix ./,$(2)) 2>&1 \
 	| awk -v list='$(GO) list -C $(or $(4),.) -deps $(3) $(addprefix ./,$(2)) | wc -l' \
@@ -59,7 +59,7 @@ build: deps ## build the commands into bin/
 netcraq: deps ### build bin/netcraq alone: one static file that can be copied to another machine
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/netcraq ./cmd/netcraq
 
-# It builds what it starts, the gateway without an etcd of its own and the load without Redis' client (the tag slim; they go into bin/slim).
+# make run builds only what it starts. With the tag slim, the gateway has no etcd of its own, and the load no Redis client (bin/slim).
 CHAIN_COMMANDS := controlplane/cmd/netcraq-controller nodeapi/cmd/netcraq-sidecar $(if $(KEEP),cmd/netcraqctl)
 run: deps ## start a chain, query its keys, show what a busy etcd gains
 	$(call compile,bin/,$(CHAIN_COMMANDS))

@@ -18,12 +18,14 @@ import (
 // is busy.
 const slow = 5 * time.Second
 
-// at makes a client send from an address, which determines its principal.
+// at returns a change of the configuration that makes the client send from an address. The address
+// determines the client's principal.
 func at(host string) func(*Config) {
 	return func(c *Config) { c.Local, c.Retransmit = netip.AddrPortFrom(netip.MustParseAddr(host), 0), slow }
 }
 
-// TestDenied: an operation without a grant in the key's realm fails at once with ErrDenied.
+// TestDenied checks that an operation without a grant in the key's realm fails at once with
+// ErrDenied.
 func TestDenied(t *testing.T) {
 	const owner, reader, writer, realm, session = 7, 8, 9, 7, 1
 	for _, tc := range []struct {
@@ -44,7 +46,7 @@ func TestDenied(t *testing.T) {
 			"get": {tc.read, func(k wire.Key) error { _, err := c.Get(ctx, k); return err }},
 			"put": {tc.write, func(k wire.Key) error { _, err := c.Put(ctx, k, []byte("x")); return err }},
 			"cas": {tc.swap, func(k wire.Key) error {
-				// another version than the key's
+				// The key has a different version, so the swap fails if it is allowed at all.
 				_, err := c.CompareAndSwap(ctx, k, wire.MakeVersion(9, 9), nil)
 				return err
 			}},
@@ -69,8 +71,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRefusedCopy: a write is executed, its answer is lost, and a copy that the network made of it
-// is refused. The client must not report that the write was not executed.
+// In TestRefusedCopy, a write is executed, its answer is lost, and a copy that the network made of
+// it is refused. The client must not report that the write was not executed.
 func TestRefusedCopy(t *testing.T) {
 	for _, status := range []wire.Status{wire.NotFound, wire.Denied, wire.BadSession, wire.NoChain, wire.Full,
 		wire.Dirty} {
@@ -97,7 +99,7 @@ func TestRefusedCopy(t *testing.T) {
 	}
 }
 
-// TestOwnAddress: sessions are leased to the address from which the client sends.
+// TestOwnAddress checks that sessions are leased to the address from which the client sends.
 func TestOwnAddress(t *testing.T) {
 	for local, want := range map[string]string{"": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", "127.0.0.9:0": "127.0.0.9"} {
 		hosts := make(chan netip.Addr, 2)
@@ -124,8 +126,8 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestBadSessions: if the switches reject the present sessions, writes continue with other
-// sessions, and are executed once.
+// TestBadSessions checks that if the switches reject the present sessions, writes continue with
+// other sessions, and are executed once.
 func TestBadSessions(t *testing.T) {
 	other := netip.MustParseAddr("127.0.0.5")
 	type world struct {
@@ -146,7 +148,7 @@ func TestBadSessions(t *testing.T) {
 		})
 		return w
 	}
-	// swap writes by CAS, and begins with a key that was never written.
+	// swap writes by CAS. It begins with a key that was never written.
 	version := map[*world]wire.Version{}
 	swap := func(t *testing.T, w *world, ctx context.Context) Result {
 		t.Helper()
@@ -242,7 +244,7 @@ func TestBadSessions(t *testing.T) {
 				return 1
 			}
 		})
-		// leases at about 0, 10, 30, 70, 150 and 310 ms
+		// The client leases sessions at about 0, 10, 30, 70, 150 and 310 ms.
 		_, err := w.c.CompareAndSwap(within(t, 230*time.Millisecond), key(1), 0, nil)
 		var e *OpError
 		if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts < 2 ||

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/client/calls"
 )
 
-// Why a call failed; see package calls. A failed call's error is an *OpError that wraps one of
-// these.
+// These errors say why a call failed; package calls describes them. A failed call's error is an
+// *OpError that wraps one of these.
 var (
 	ErrNotFound      = calls.ErrNotFound
 	ErrCASFailed     = calls.ErrCASFailed
@@ -34,7 +34,7 @@ var (
 )
 
 type (
-	// OpError describes a failed operation: the reason, and whether it may have had an effect.
+	// OpError describes a failed operation: why it failed, and whether it may have had an effect.
 	OpError = calls.OpError
 	// Request is one operation, for Do and Batch. The client sets its Deadline and Tag; leave them
 	// unset.
@@ -43,30 +43,32 @@ type (
 	Result = calls.Result
 	// Session is a session id and the number of its next request.
 	Session = calls.Session
-	// Stats counts packets and calls.
+	// Stats has the counters of packets and calls.
 	Stats = calls.Stats
 )
 
 // Config configures a client. Zero values mean the defaults in the fields' comments.
 type Config struct {
-	// Addresses to send to, in order of preference: the chain's service address, and switches' own
-	// addresses for when it does not answer.
+	// Addresses are the addresses to send to, in order of preference. The chain's service address
+	// comes first. The switches' own addresses follow, for use when the service address does not
+	// answer.
 	Addresses []netip.AddrPort
-	// Services is the chain's service address if it is not one of Addresses (for a client of
-	// several chains: all of their service addresses). Answers come from there even if a switch was
-	// asked at its own address. Packets from other addresses are not answers.
+	// Services is the chain's service address if it is not one of Addresses. A client of several
+	// chains lists all of their service addresses. Switches answer from the service address even if
+	// a packet was sent to their own address. The client ignores packets from other addresses.
 	Services []netip.AddrPort
-	// Profile of the switches' program. 0: 128 bits.
+	// Profile is the profile of the switches' P4 program. 0 means 128 bits.
 	Profile wire.Profile
-	// Sessions to write with. nil: none. Writes then fail with ErrNoSession or, if AtLeastOnce is
-	// set, go without a session.
+	// Sessions provides the sessions to write with. If it is nil, writes fail with ErrNoSession or,
+	// if AtLeastOnce is set, are sent without a session.
 	Sessions SessionSource
-	// AtLeastOnce: see calls.Config.
+	// AtLeastOnce has the meaning that calls.Config describes.
 	AtLeastOnce bool
-	// Retransmit, MaxRetransmit and FastRetransmit: see calls.Config. 0: 50 ms, as in the paper;
-	// four times that; and 10 ms, or Retransmit if that is set and shorter.
+	// Retransmit, MaxRetransmit and FastRetransmit have the meanings that calls.Config describes.
+	// If they are 0, Retransmit is 50 ms, as in the NetCRAQ paper; MaxRetransmit is four times
+	// Retransmit; and FastRetransmit is 10 ms, or Retransmit if that is set and shorter.
 	Retransmit, MaxRetransmit, FastRetransmit time.Duration
-	// Local is the address to send from. Zero: the system chooses.
+	// Local is the address to send from. If it is zero, the operating system chooses an address.
 	Local netip.AddrPort
 }
 
@@ -75,23 +77,23 @@ type Config struct {
 type Client struct {
 	cfg    Config
 	socket *socket
-	start  time.Time // wall-clock time at the zero of the machine's clock
+	start  time.Time // wall-clock time at which the machine's clock was zero
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 
 	mu        sync.Mutex
 	machine   *calls.Machine
 	sessions  []Session
-	renewable bool          // the source can provide new sessions when none is left
+	renewable bool          // whether Sessions can provide new sessions when no session is left
 	none      chan struct{} // closed when no session is left
-	pumping   bool          // a goroutine is taking the machine's actions and executing them
+	pumping   bool          // whether a goroutine is executing the machine's actions
 	timer     *time.Timer
-	armed     time.Duration // time of the timer; 0: it is not set
+	armed     time.Duration // time at which the timer fires; 0 if it is not set
 	closed    bool
 }
 
-// New makes a client, with sessions if the configuration has a source of them; ctx bounds only the
-// time for obtaining them.
+// New makes a client. If the configuration has a source of sessions, New also acquires sessions;
+// ctx bounds only the time for that.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -154,14 +156,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Option changes how one call is made.
+// Option changes a single call.
 type Option func(*Request)
 
-// Eventual lets any member answer a read with its last committed value. The read does not go to the
-// tail and needs no read lease.
+// Eventual lets any member of the chain answer a read with its last committed value. The read does
+// not go to the tail and needs no read lease.
 func Eventual() Option { return func(r *Request) { r.Eventual = true } }
 
-// AskAddresses sends the call to these addresses rather than to the client's.
+// AskAddresses sends the call to these addresses instead of the client's addresses.
 func AskAddresses(addresses ...netip.AddrPort) Option { return func(r *Request) { r.To = addresses } }
 
 // Get reads a key. The error is ErrNotFound if there is no value.
@@ -174,16 +176,16 @@ func (c *Client) Put(ctx context.Context, key wire.Key, value []byte, options ..
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Value: value}, options)
 }
 
-// Delete removes the key's value. The key keeps its place in the network. Deleting an already
-// deleted key succeeds.
+// Delete removes the key's value. The switches keep the key's slot. Deleting a key that is already
+// deleted succeeds.
 func (c *Client) Delete(ctx context.Context, key wire.Key, options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.Write, Key: key, Delete: true}, options)
 }
 
 // CompareAndSwap writes the value if the key's version is the expected one (0: the key was never
 // written). Otherwise the error is ErrCASFailed, and its OpError has the committed version and
-// value. Expected versions must come from answers. If a program invents one, the key may reach it
-// later, and a late copy of the request would then be executed.
+// value. The expected version must come from an answer. If a program invents a version, the key may
+// reach that version later, and a late copy of the request would then be executed.
 func (c *Client) CompareAndSwap(ctx context.Context, key wire.Key, expected wire.Version, value []byte,
 	options ...Option) (Result, error) {
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Value: value}, options)
@@ -196,8 +198,8 @@ func (c *Client) CompareAndDelete(ctx context.Context, key wire.Key, expected wi
 	return c.call(ctx, Request{Op: wire.CAS, Key: key, Expected: expected, Delete: true}, options)
 }
 
-// Batch executes requests concurrently, as far as there are sessions for the writes, and returns
-// their results in the same order. The order in which requests of one batch are executed is not
+// Batch executes requests concurrently, and returns their results in the same order. Writes wait
+// until a session is free for them. The order in which requests of one batch are executed is not
 // defined.
 func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
@@ -213,16 +215,16 @@ func (c *Client) Batch(ctx context.Context, requests []Request) []Result {
 	return results
 }
 
-// Do starts a request and calls done with its result, once. Calls of done come one after the other,
-// possibly before Do returns, and block the client meanwhile. So done may call Do, but must not
-// wait for anything, especially not for another call of this client.
+// Do starts a request and calls done with its result, once. The client never runs two done
+// functions at once, and may run done before Do returns. While done runs, the client is blocked. So
+// done may call Do, but must not wait for anything, especially not for another call of this client.
 func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	if ctx.Done() == nil {
 		c.submit(ctx, r, done)
 		return
 	}
-	// The call's id is known only after it has begun. By then, the call or its context may already
-	// be done.
+	// The id of the call is known only after the call has begun. By then, the call or its context
+	// may already be done.
 	var mu sync.Mutex
 	var over bool
 	var stop func() bool
@@ -245,14 +247,14 @@ func (c *Client) Do(ctx context.Context, r Request, done func(Result)) {
 	}
 }
 
-// Await executes a request and waits for its result. It calls ctx.Done only after the request was
-// sent.
+// Await executes a request and waits for its result. It calls ctx.Done only after it has sent the
+// request.
 func (c *Client) Await(ctx context.Context, r Request) Result {
 	result, _ := c.call(ctx, r, nil)
 	return result
 }
 
-// Stats returns the counters.
+// Stats returns the counters of the client.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +264,7 @@ func (c *Client) Stats() Stats {
 // Now executes a request without waiting. This works if the answer is available as soon as the
 // request has been sent, for example from a switch in this machine's kernel. If there is no answer
 // yet, ok is false and the request is abandoned; a write may then have been executed, or may still
-// be. If answers have not arrived that quickly lately, Now mostly does nothing.
+// be. If recent answers have not arrived that quickly, Now usually sends nothing and returns false.
 func (c *Client) Now(r Request) (result Result, ok bool) {
 	if !c.socket.prompt.hopeful() {
 		return Result{}, false
@@ -301,8 +303,8 @@ func (c *Client) call(ctx context.Context, r Request, options []Option) (Result,
 	return res, res.Err
 }
 
-// submit passes a request to the machine and sends its packet. ok is false if the call ended before
-// anything was sent; done has then been called.
+// submit passes a request to the machine and sends its packet. If the call ended before anything
+// was sent, submit has called done, and ok is false.
 func (c *Client) submit(ctx context.Context, r Request, done func(Result)) (id calls.CallID, ok bool) {
 	over := func(err error) {
 		done(Result{Err: &OpError{Op: r.Op, Delete: r.Delete, Key: r.Key, Err: err, Detail: "nothing was sent"}})
@@ -335,7 +337,7 @@ func (c *Client) abort(ctx context.Context, id calls.CallID) {
 	c.mu.Unlock()
 }
 
-// reason converts the reason why a context is done to a call's error.
+// reason converts the error of a context that is done to the error of a call.
 func reason(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ErrTimeout
@@ -345,13 +347,14 @@ func reason(ctx context.Context) error {
 
 func (c *Client) now() time.Duration { return time.Since(c.start) }
 
-// pumpRounds bounds the work that one caller does for others before it leaves the rest to the
-// timer's goroutine.
+// pumpRounds bounds how many rounds of other callers' work one caller does before it leaves further
+// work to the timer's goroutine.
 const pumpRounds = 16
 
-// pump executes the machine's actions, and sets the timer. The caller has locked mu, which pump
-// unlocks while it sends and while it delivers results. Only one goroutine does this at a time. It
-// also executes actions that other goroutines add meanwhile, so that many packets leave in batches.
+// pump executes the machine's actions, and sets the timer. The caller has locked mu. pump unlocks
+// mu while it sends packets and while it delivers results. Only one goroutine runs pump at a time.
+// That goroutine also executes the actions that other goroutines add meanwhile, so that many
+// packets leave in one batch.
 func (c *Client) pump() {
 	if c.pumping {
 		return
@@ -398,9 +401,9 @@ func (c *Client) deliver(done *calls.Completion) {
 	done.Tag = nil
 }
 
-// arm makes the timer fire at the time, or earlier. Only when it fires is it set to a later time.
-// So tens of thousands of calls a second that finish before their timers cause one timer event per
-// retransmission time, instead of one per call.
+// arm makes the timer fire at the given time or earlier. A timer that is already set is never moved
+// to a later time before it fires. So tens of thousands of calls a second that finish early cause
+// one timer event per retransmission time, instead of one per call.
 func (c *Client) arm(at time.Duration) {
 	if c.closed {
 		return
@@ -451,7 +454,7 @@ func (c *Client) take(packets []received) {
 	if c.renewable && c.machine.Sessions() == 0 {
 		select {
 		case c.none <- struct{}{}:
-		default: // the channel already contains the signal
+		default: // The channel already contains the signal.
 		}
 	}
 }

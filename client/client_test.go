@@ -21,7 +21,8 @@ const chainID = 3
 
 func key(n uint32) wire.Key { return wire.MakeKey(chainID, n) }
 
-// start starts a chain with keys 0 to 9, and a client with sessions 1 to n.
+// start starts a chain with the keys 0 to 9. It also starts a client with the given number of
+// sessions, whose ids begin with 1.
 func start(t *testing.T, cfg refchain.Config, sessions int, change func(*Config)) (*refchain.Chain, *Client) {
 	t.Helper()
 	cfg.ChainID = chainID
@@ -160,9 +161,10 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestLostSwitch: a client whose switch dies silently gets its answer from another one within 50 ms
-// plus the time it waits for an answer. That time follows the measured round trips, and is at least
-// 10 ms. While its switch stays away, the client does not wait for it in every call.
+// TestLostSwitch checks a client whose switch stops answering. Another switch answers the call
+// within 50 ms plus the time that the client waits for an answer. That time follows the measured
+// round trips, and is at least 10 ms. While the first switch stays away, later calls do not wait
+// for it.
 func TestLostSwitch(t *testing.T) {
 	const retransmit, aim = 10 * time.Millisecond, 50 * time.Millisecond
 	for _, write := range []bool{false, true} {
@@ -213,7 +215,7 @@ func TestFrozenChain(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	chain.SetFrozen(true)
 	time.AfterFunc(60*time.Millisecond, func() {
-		// on a busy machine the client may have sent nothing yet
+		// On a busy machine the client may not have sent anything yet.
 		for c.Stats().Refusals < 3 && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
@@ -256,9 +258,9 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestNothingLeaves: if the system sends no packet of a write, the write is reported as not
-// executed. Here the client is bound to a loopback address, and the destination is not a loopback
-// address.
+// TestNothingLeaves checks that if the system sends no packet of a write, the write is reported as
+// not executed. The client of this test is bound to a loopback address and sends to an address that
+// is not a loopback address.
 func TestNothingLeaves(t *testing.T) {
 	_, c := start(t, refchain.Config{}, 1, func(cfg *Config) {
 		cfg.Local = netip.MustParseAddrPort("127.0.0.1:0")
@@ -368,7 +370,7 @@ func TestDoAndBatch(t *testing.T) {
 		t.Errorf("executed %d writes of %d", n, len(requests))
 	}
 
-	// A closed loop: done starts the next request.
+	// In this closed loop, the done function of each request starts the next request.
 	var left atomic.Int64
 	left.Store(5000)
 	finished := make(chan struct{})
@@ -434,7 +436,8 @@ func TestSendFailureIsSaid(t *testing.T) {
 type leaser struct {
 	refuse bool
 
-	// called for each leased session; nil: request numbers begin with 1
+	// lease is called for each leased session and returns its first request number. If lease is
+	// nil, request numbers begin with 1.
 	lease func(session uint16, host netip.Addr) (next uint32)
 
 	mu       sync.Mutex
@@ -501,7 +504,7 @@ func TestLeasedSessions(t *testing.T) {
 			if err == nil {
 				session = r.Session
 			} else if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) {
-				// a write may fall between two leases, or at the end of one
+				// A write may fail because it falls between two leases or at the end of a lease.
 				t.Fatal(err)
 			}
 			return err == nil
@@ -522,8 +525,8 @@ func TestLeasedSessions(t *testing.T) {
 		l.gone["lease-0"] = true
 	})
 	await.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
-	// While the controller is away, the sessions are dropped before the lease expires. When it is
-	// back, the client leases new ones.
+	// While the controller is away, the sessions are dropped before the lease expires. When the
+	// controller is back, the client leases new sessions.
 	l.set(func() { l.failing, l.refuse = true, true })
 	before := time.Now()
 	for {

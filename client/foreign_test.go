@@ -12,16 +12,17 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// forger is a switch on loopback with an attacker that knows all requests, including their numbers,
-// and is faster. Before each answer of the switch, each of the attacker's sockets sends a forged
-// answer.
+// forger is a switch on loopback together with an attacker. The attacker knows all requests,
+// including their numbers, and is faster than the switch. Before each answer of the switch, each of
+// the attacker's sockets sends a forged answer.
 type forger struct {
-	service, own *net.UDPConn // sockets of the switch
+	// the sockets of the switch: for the service address and for its own address
+	service, own *net.UDPConn
 	forgers      []*net.UDPConn
 }
 
-// newForger starts a forger. The attacker has a socket with another address and the right port, and
-// one with the right address and another port.
+// newForger starts a forger. One socket of the attacker has the right port and a wrong address;
+// another has the right address and a wrong port.
 func newForger(t *testing.T) *forger {
 	t.Helper()
 	listen := func(address string) *net.UDPConn {
@@ -70,12 +71,14 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 		for _, from := range f.forgers {
 			send(from, "forged")
 		}
-		send(f.service, "true") // a switch answers from the service address, whichever address was asked
+		// A switch answers from the service address, whatever address the request was sent to.
+		send(f.service, "true")
 	}
 }
 
-// TestForgedReplies: an attacker that knows the requests, but cannot send from an asked address or
-// from the chain's service address, cannot forge answers.
+// TestForgedReplies checks that an attacker that knows the requests cannot forge answers. The
+// attacker cannot send from an address that the client sent to, nor from the chain's service
+// address.
 func TestForgedReplies(t *testing.T) {
 	f := newForger(t)
 	service, own := addressOf(f.service), addressOf(f.own)
@@ -124,8 +127,8 @@ func TestForgedReplies(t *testing.T) {
 	})
 }
 
-// TestReadNumbers: the first number of reads is unpredictable, because a client recognizes an
-// answer by its number.
+// TestReadNumbers checks that the first number of reads is unpredictable, because a client
+// recognizes an answer by its number.
 func TestReadNumbers(t *testing.T) {
 	listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -159,7 +162,8 @@ func TestReadNumbers(t *testing.T) {
 		c.Close()
 	}
 	for bit := range 32 {
-		if ones[bit] == 0 || ones[bit] == all[bit] { // happens by chance once in 2^58 runs
+		// A random bit is the same in all clients by chance once in 2^58 runs.
+		if ones[bit] == 0 || ones[bit] == all[bit] {
 			t.Errorf("bit %d of the first number is the same in %d clients", bit, clients)
 		}
 	}

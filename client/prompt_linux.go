@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prompt receives answers that are there as soon as the requests have been sent. The switch of this
-// machine (its program in the kernel, behind a veth) answers a read, and a chain of such switches a
-// write, within the system call that sends it. Waiting for the runtime's poller to wake the
+// prompt receives answers that have already arrived when the system call that sends the requests
+// returns. For example, the switch in this machine's kernel answers a read within that system call,
+// and a chain of such switches answers a write. Waiting for the runtime's poller to wake the
 // receiving goroutine would take several times as long as the answer.
 //
-// Only the goroutine that sends may use it (except for hopeful).
+// Only the goroutine that sends may use it, except for the method hopeful.
 type prompt struct {
 	raw      syscall.RawConn
-	take     func(fd uintptr) // receives into buffer, once
+	take     func(fd uintptr) // receives one packet into buffer
 	buffer   []byte
 	n        int
 	from     unix.Sockaddr
@@ -25,17 +25,18 @@ type prompt struct {
 	received []received
 	in       [promptMost][]byte
 
-	empty int          // consecutive times without an answer
-	skip  atomic.Int32 // remaining sends before answers tries again
+	empty int          // consecutive sends without an answer
+	skip  atomic.Int32 // remaining sends for which answers does not try to receive
 }
 
 const (
-	promptMost     = 16 // maximum number of packets to receive after one send
-	promptPatience = 32 // after so many consecutive times without an answer, answers skips tries
-	promptEvery    = 64 // number of sends to skip
+	promptMost = 16 // maximum number of packets to receive after one send
+	// sends without an answer after which answers stops trying for promptEvery sends
+	promptPatience = 32
+	promptEvery    = 64 // number of sends for which answers does not try
 )
 
-// hopeful reports whether answers may be available at once.
+// hopeful reports whether it is worth trying to receive answers now.
 func (p *prompt) hopeful() bool { return p.skip.Load() == 0 }
 
 func (p *prompt) open(conn *net.UDPConn, size int) (err error) {
@@ -43,7 +44,7 @@ func (p *prompt) open(conn *net.UDPConn, size int) (err error) {
 	for i := range p.in {
 		p.in[i] = make([]byte, size)
 	}
-	// RawConn.Read is not usable, because it would wait for the goroutine that is receiving.
+	// This code cannot use RawConn.Read, because it would wait for the goroutine that is receiving.
 	p.take = func(fd uintptr) {
 		p.n, p.from, p.err = unix.Recvfrom(int(fd), p.buffer, unix.MSG_DONTWAIT)
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// TestPrompt: answers that are available after sending are received at once, and no more than there
-// were requests. If there never are any, prompt stops trying, except for occasional tries.
+// TestPrompt checks that prompt receives answers that are available after sending, and no more
+// answers than there were requests. If there never are any answers, prompt stops trying, except for
+// occasional tries.
 func TestPrompt(t *testing.T) {
 	s, err := openSocket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0), wire.Profile128)
 	if err != nil {
@@ -26,7 +27,8 @@ func TestPrompt(t *testing.T) {
 	defer peer.Close()
 	come := func(packets ...string) {
 		t.Helper()
-		for _, p := range packets { // it is in the peer's socket when the system call ends
+		// Each packet is in the peer's socket when the system call ends.
+		for _, p := range packets {
 			if _, err := peer.Write([]byte(p)); err != nil {
 				t.Fatal(err)
 			}
@@ -70,8 +72,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestNow: a request that is not answered at once is abandoned at once, and leaves nothing behind.
-// An answer at once equals the answer of Get.
+// TestNow checks that Now abandons a request that is not answered at once, and that the request
+// leaves nothing behind. An answer that Now returns equals the answer of Get.
 func TestNow(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	put, err := c.Put(within(t, 5*time.Second), key(1), []byte("a"))
@@ -79,7 +81,7 @@ func TestNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := Request{Op: wire.Read, Key: key(1)}
-	for range 3 * promptPatience { // the scheduler decides which of the two cases occurs
+	for range 3 * promptPatience { // The scheduler decides whether Now gets an answer.
 		if r, ok := c.Now(read); ok && (r.Err != nil || string(r.Value) != "a" || r.Version != put.Version) {
 			t.Fatalf("%q, version %v: %v", r.Value, r.Version, r.Err)
 		}

@@ -5,7 +5,7 @@ package client
 import "net"
 
 // prompt receives answers that are available as soon as the requests have been sent, from switches
-// in Linux' kernel. On other systems there are none.
+// in the Linux kernel. On other systems it does nothing.
 type prompt struct{}
 
 func (*prompt) open(*net.UDPConn, int) error { return nil }

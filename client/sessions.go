@@ -13,17 +13,20 @@ import (
 
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
-	// Acquire returns sessions to write with from a host, given by its address (invalid: unknown).
-	// No one else writes under them until lost is closed (nil: ever). The client calls it again
-	// after that, and also earlier if lost is not nil and the switches reject all of the sessions.
+	// Acquire returns sessions to write with. host is the address from which the client sends, or
+	// invalid if it is unknown. Until the channel `lost` is closed, no other client writes under
+	// these sessions. If `lost` is nil, they stay reserved forever. The client calls Acquire again
+	// after `lost` was closed. If `lost` is not nil, the client also calls Acquire again when the
+	// switches reject all of the sessions.
 	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
-	// Release releases the sessions of the last Acquire. The client sends nothing more under them.
+	// Release releases the sessions that the last Acquire returned. The client sends nothing more
+	// under them.
 	Release()
 }
 
-// StaticSessions are sessions that are reserved for this client. If they were used before,
-// NextRequest must be greater than every number that they were used with. Otherwise the switches
-// silently drop the requests as old.
+// StaticSessions returns a source of sessions that are reserved for this client. If the sessions
+// were used before, NextRequest must be greater than every number that was used. Otherwise the
+// switches silently drop the requests as old.
 func StaticSessions(sessions ...Session) SessionSource { return staticSessions(sessions) }
 
 type staticSessions []Session
@@ -34,17 +37,17 @@ func (s staticSessions) Acquire(context.Context, netip.Addr) ([]Session, <-chan 
 
 func (s staticSessions) Release() {}
 
-// SessionLease is a lease on sessions.
+// SessionLease is the controller's grant of sessions for a limited time.
 type SessionLease struct {
 	Name     string
 	Sessions []Session
-	TTL      time.Duration // it expires this long after it was requested or last renewed
+	TTL      time.Duration // the lease expires this long after it was requested or last renewed
 }
 
-// SessionLeaser leases sessions: the controller's admin API is one.
+// SessionLeaser leases sessions. The client of the controller's admin API implements it.
 type SessionLeaser interface {
-	// NewSessions leases sessions to a host, given by its IPv4 address in the network (invalid:
-	// unknown). owner is a name for operators.
+	// NewSessions leases sessions to a host, given by its IPv4 address in the network or invalid if
+	// it is unknown. owner is a name that operators see.
 	NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (SessionLease, error)
 	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone if the
 	// lease has expired.
@@ -52,11 +55,12 @@ type SessionLeaser interface {
 	CloseSessions(ctx context.Context, lease string) error
 }
 
-// ErrLeaseGone: the lease on the sessions has expired, and other clients may have leased them.
+// ErrLeaseGone means that the lease on the sessions has expired, and other clients may have leased
+// the sessions.
 var ErrLeaseGone = errors.New("session lease has run out")
 
-// LeasedSessions leases count sessions and keeps the lease alive. If that fails, it closes lost
-// before the lease expires.
+// LeasedSessions leases count sessions and keeps their lease alive. If it cannot renew the lease,
+// it closes the channel `lost` before the lease expires.
 func LeasedSessions(l SessionLeaser, count int, owner string) SessionSource {
 	return &leasedSessions{leaser: l, count: count, owner: owner}
 }
@@ -71,7 +75,8 @@ type leasedSessions struct {
 }
 
 func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Session, <-chan struct{}, error) {
-	asked := time.Now() // the lease starts later than this, so times counted from here are safe
+	// The lease starts later than this time, so counting its end from here is safe.
+	asked := time.Now()
 	lease, err := s.leaser.NewSessions(ctx, s.count, s.owner, host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("leasing %d sessions: %w", s.count, err)
@@ -93,7 +98,8 @@ func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Sessio
 func (s *leasedSessions) keep(ctx context.Context, ttl time.Duration, renewed time.Time) {
 	wait := ttl / 3
 	for {
-		// a tenth is left for packets under way when the sessions are dropped
+		// The last tenth of the lease is left for packets that are under way when the sessions are
+		// dropped.
 		ends := renewed.Add(ttl - ttl/10)
 		select {
 		case <-ctx.Done():
@@ -126,7 +132,7 @@ func (s *leasedSessions) Release() {
 	s.keeper.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.leaser.CloseSessions(ctx, s.name) // on failure it expires by itself
+	_ = s.leaser.CloseSessions(ctx, s.name) // if this fails, the lease expires by itself
 	s.stop = nil
 }
 
@@ -136,7 +142,8 @@ func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.renewable = err == nil && lost != nil
-	c.machine.AwaitSessions(c.now(), c.renewable) // if no sessions will come, waiting calls fail
+	// if no sessions will come, this makes waiting calls fail
+	c.machine.AwaitSessions(c.now(), c.renewable)
 	defer c.pump()
 	if err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
@@ -153,7 +160,7 @@ func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) 
 	return lost, nil
 }
 
-// host returns the address from which the client sends, if it is known.
+// host returns the address from which the client sends, or an invalid address if it is not known.
 func (c *Client) host() netip.Addr {
 	if a := c.socket.local().Addr(); !a.IsUnspecified() {
 		return a
@@ -161,10 +168,11 @@ func (c *Client) host() netip.Addr {
 	return HostAddress(slices.Concat(c.cfg.Services, c.cfg.Addresses)[0])
 }
 
-// HostAddress returns the address from which this host sends to another. It is invalid if there is
-// no route to that host.
+// HostAddress returns the address from which this host sends to the address `to`. It is invalid if
+// there is no route to that address.
 func HostAddress(to netip.AddrPort) netip.Addr {
-	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to)) // this sends nothing
+	// this connects the socket, but sends nothing
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -172,8 +180,9 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// When the switches reject all sessions of a lease, the client requests the next lease at once. The
-// pause grows with each consecutive lease that lasts less than `soon`.
+// These limits apply when the switches reject all sessions of a lease. The client requests the next
+// lease at once. The pause before further leases grows with each consecutive lease that lasts less
+// than `soon`.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond
@@ -183,7 +192,7 @@ const (
 // keepSessions replaces sessions that are lost or that the switches reject.
 func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
 	acquired := time.Now()
-	var pause time.Duration // pause before the next lease
+	var pause time.Duration // wait before the next lease is requested
 	for {
 		select {
 		case <-ctx.Done():

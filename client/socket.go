@@ -18,8 +18,8 @@ import (
 const batch = 64
 
 // socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg). It
-// is unconnected because answers come from the chain's service address even if a switch was asked
-// at its own address.
+// is unconnected because a switch answers from the chain's service address even if a request was
+// sent to its own address.
 type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
@@ -53,12 +53,13 @@ func openSocket(local netip.AddrPort, profile wire.Profile) (*socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the client's UDP socket: %w", err)
 	}
-	// The system may allow less; large buffers help with bursts of replies.
+	// Large buffers help with bursts of replies. The operating system may allow less.
 	_ = conn.SetReadBuffer(4 << 20)
 	_ = conn.SetWriteBuffer(4 << 20)
 	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn), addresses: make(map[netip.AddrPort]*net.UDPAddr)}
 	for range batch {
-		// One byte more than a packet, so that a longer datagram is not mistaken for a packet.
+		// The buffer has one byte more than a packet, so that a longer datagram is not mistaken for
+		// a packet.
 		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, profile.PacketBytes()+1)}})
 		s.out = append(s.out, ipv4.Message{Buffers: make([][]byte, 1)})
 	}
@@ -119,7 +120,8 @@ func (s *socket) address(a netip.AddrPort) *net.UDPAddr {
 
 func (s *socket) failed(err error) { s.sendError.Store(&sendError{err, time.Now()}) }
 
-// failure returns why packets could not be sent within the last second, or nil.
+// failure returns the error of the last packet that could not be sent, if that was within the last
+// second. Otherwise it returns nil.
 func (s *socket) failure() error {
 	if f := s.sendError.Load(); f != nil && time.Since(f.at) < time.Second {
 		return f.err
@@ -136,7 +138,8 @@ func (s *socket) receive() (packets []received, ok bool) {
 		case errors.Is(err, net.ErrClosed):
 			return nil, false
 		case err != nil:
-			time.Sleep(time.Millisecond) // errors of an unconnected socket are temporary; sleep, to avoid a busy loop
+			// Errors of an unconnected socket are temporary. The sleep avoids a busy loop.
+			time.Sleep(time.Millisecond)
 			continue
 		}
 		s.received = s.received[:0]

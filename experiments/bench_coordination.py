@@ -42,7 +42,7 @@ JOBS = {
 MEMORY = Path("/dev/shm")
 
 DURABLE = "node API, durable (etcd"
-"""How the name of the node API's durable keys begins; that of their etcd follows."""
+"""The beginning of the name of the node API's durable keys. The name of their etcd follows."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Other:
 
 @dataclass
 class Others:
-    """The running ones. The first etcd is the one on the disk."""
+    """The running servers of other projects. The first etcd writes to the disk."""
 
     running: list[Other] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class Others:
 
 @dataclass(frozen=True)
 class Coordinator:
-    """What is asked: ``netcraq-doors``'s kind, and the processes that do the work. The first of
-    them is the project's server if ``own`` is set; others are etcd or Consul.
+    """A measured system: its kind for ``netcraq-doors``, and the processes that do the work. If
+    ``own`` is set, the first process is the project's server. The others are etcd or Consul.
     """
 
     name: str
@@ -95,7 +95,9 @@ def case(name: str, job: str, load: str) -> str:
 
 
 def coordinators(sockets: dict[str, str], pid: int, others: Others, node_api: str) -> list[Coordinator]:
-    """All that are there. sockets are those of the process pid, ``netcraq-doors serve``."""
+    """All systems that can be measured. The sockets are those of ``netcraq-doors serve``, whose
+    process is ``pid``.
+    """
     found = [Coordinator("node API, volatile (memory, no switch)", "node", sockets["node"], (pid,), own=True)]
     if node_api:
         found.append(Coordinator("node API, --node-api", "node", node_api, ()))

@@ -9,7 +9,7 @@ bench: build ## measure the switch, and BMv2: round trips, queries a second
 timeline: build ### plot throughput and latency while a switch dies and comes back
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
-# etcd of the version in go.mod, because Debian's is older and reports the progress of watches too
+# etcd in the version of go.mod. Debian's etcd is older, and reports the progress of watches too
 # early.
 ETCD := $(GO) build -o bin/etcd go.etcd.io/etcd/server/v3
 

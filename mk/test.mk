@@ -13,15 +13,15 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./controlplane/leadership ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
   ./client/fromadmin ./client/node ./client/streams ./test/clients/js ./test/clients/node ./test/clients/streams ./test/clients/udp \
   ./etcd-monitor/cmd/etcd-monitor ./etcd-monitor/etcdtest \
-  ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams \
+  ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams ./experiments/peers ./experiments/replay \
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute and have almost no goroutines. They are tested without the race
 # detector.
 COMPUTING := ./p4src ./netchain-baseline ./experiments/paperchain ./experiments/programs ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
   ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
-# named FOLDERS: the import paths of packages, some of which are in the modules api, client,
-# client/etcd and switch
+# named FOLDERS: the import paths of packages. Some of the packages are in the modules api, client,
+# client/etcd and switch.
 named = $(patsubst ./%,$(MODULE)/%,$(1))
 # All other packages.
 QUICK = $(shell $(GO) list $(PACKAGES) | grep -v $(patsubst .%,-e %$$,$(COMPUTING) $(SYSTEM)))
@@ -58,7 +58,7 @@ test-system: build ## run the tests of whole networks; out/flaky.csv has retries
 	@$(MAKE) --no-print-directory test-networks
 	@$(MAKE) --no-print-directory -j3 test-slow test-e2e-1 test-e2e-2
 
-# Up to six failing tests are run once more. If more fail, or a test has a data race, none is.
+# Up to six failing tests are run once more. If more fail, or one has a data race, none is repeated.
 AGAIN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
   --rerun-fails-report out/failed-once.txt
 

@@ -19,7 +19,7 @@ SECONDS = {
     "time.Minute": Fraction(60),
 }
 GROUPS = {"settings", "DefaultQuota"}
-"""What the page names that is not a number."""
+"""Names on the page that are not names of numbers."""
 
 
 def declared(name: str, text: str) -> Fraction | None:

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// BenchmarkHops measures a query on the interpreter in a line of four switches: the time in all
-// switches together, without links. The queries come from the head's host: a write, whose answer
-// passes back through all switches, and a read, which the tail answers.
+// BenchmarkHops measures a query on the interpreter in a line of four switches. The result is the
+// time in all switches together, without links. The queries come from the host at the head. They
+// are a write, whose answer passes back through all switches, and a read, which the tail answers.
 func BenchmarkHops(b *testing.B) {
 	for _, op := range []Op{Read, Write} {
 		b.Run(opNames[op], func(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkHops(b *testing.B) {
 	}
 }
 
-// walk takes a frame of the first host through the switches until it reaches a host, and returns
+// walk passes a frame of the first host from switch to switch until it reaches a host. It returns
 // the number of switches.
 func (n *network) walk(b *testing.B, buffers []interp.Buffer, frame []byte) (hops int) {
 	for at, port := 0, uint32(toHost); ; {

@@ -7,18 +7,18 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// cell is a switch's data for a key.
+// cell is the content of a switch's registers for one key.
 type cell struct {
 	seq     Seq
 	present bool
 	value   [ValueBytes]byte
 }
 
-// The controller reads and writes a switch's keys as a client would, with packets that it sends
-// through the switch. Not every target supports reading registers over P4Runtime, and a switch
-// drops a numbered write if its stored number is newer.
+// The controller reads and writes a switch's keys as a client does, with packets that it sends
+// through the switch. It does not use P4Runtime for this, because not every target supports reading
+// registers over P4Runtime. A switch drops a numbered write if its stored sequence number is newer.
 
-// fetch reads keys from a switch.
+// fetch reads the cells of keys from a switch.
 func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []uint32) ([]cell, error) {
 	out := make([]outgoing, len(keys))
 	for i, k := range keys {
@@ -35,7 +35,8 @@ func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []ui
 	return cells, nil
 }
 
-// put returns the packets that write a cell for a key. fetch shows whether they had an effect.
+// put returns the packets that change a key's cell from `is` to `want`. A later fetch shows whether
+// they had an effect.
 func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []outgoing) {
 	op := Write
 	if !want.present {
@@ -48,9 +49,9 @@ func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []out
 	return out
 }
 
-// steps returns sequence numbers from the current one to the wanted one, each of which the switch
-// accepts as newer than the one before. A 16-bit number is newer only if it is less than 0x8000
-// ahead.
+// steps returns a series of sequence numbers that leads from the current number to the wanted
+// number. The switch accepts each number as newer than the one before. A 16-bit number counts as
+// newer only if it is less than 0x8000 ahead.
 func steps(is, want Seq, seqBits int) (out []Seq) {
 	if seqBits > 16 {
 		return []Seq{want}
@@ -65,11 +66,12 @@ func steps(is, want Seq, seqBits int) (out []Seq) {
 }
 
 const (
-	copied = 256 // number of keys to copy at a time
-	copies = 20  // maximum attempts to remove a difference
+	copied = 256 // number of keys that are copied at a time
+	copies = 20  // maximum number of attempts to remove all differences
 )
 
-// copyOnce copies keys from one switch to another. Concurrent changes may be missing.
+// copyOnce copies keys from one switch to another. The copy may lack changes that happen during the
+// call.
 func (c *Controller) copyOnce(ctx context.Context, from, to *topology.Switch, keys []uint32) error {
 	return c.each(keys, func(keys []uint32) error {
 		_, err := c.copySome(ctx, from, to, keys)
@@ -77,7 +79,8 @@ func (c *Controller) copyOnce(ctx context.Context, from, to *topology.Switch, ke
 	})
 }
 
-// copyAll copies keys from one switch to another until they are equal. The source must not change.
+// copyAll copies keys from one switch to another until both have the same cells. The source must
+// not change during the call.
 func (c *Controller) copyAll(ctx context.Context, from, to *topology.Switch, keys []uint32) error {
 	return c.each(keys, func(keys []uint32) error {
 		for range copies {
@@ -98,7 +101,7 @@ func (c *Controller) each(keys []uint32, f func([]uint32) error) error {
 	return nil
 }
 
-// copySome sends the differing cells once, and returns their number.
+// copySome sends the cells that differ, once, and returns their number.
 func (c *Controller) copySome(ctx context.Context, from, to *topology.Switch, keys []uint32) (different int,
 	err error) {
 	want, err := c.fetch(ctx, from, keys)

@@ -14,7 +14,7 @@ func value(n uint64) (v [ValueBytes]byte) {
 
 func number(v [ValueBytes]byte) uint64 { return binary.BigEndian.Uint64(v[8:]) }
 
-// cas returns a CAS that expects old and writes fresh.
+// cas returns a CAS packet that expects the value old and writes the value fresh.
 func cas(key uint32, old, fresh uint64) *Packet {
 	p := &Packet{Op: CAS, Key: key, Value: value(fresh)}
 	binary.BigEndian.PutUint64(p.Value[:], old)
@@ -64,7 +64,8 @@ func TestOperations(t *testing.T) {
 		}
 		expect(t, n.ask(0, &Packet{Op: Read}), ReadReply, NotFound, 0)
 		expect(t, n.ask(0, &Packet{Op: Read, Key: 8}), ReadReply, NotFound, 0)
-		// Every switch has counted its own work: reads only at the tail, the write at each switch.
+		// Each switch counts its own work: only the tail counts the read, and every switch counts
+		// the write.
 		for i, x := range n.nodes {
 			reads, err := x.p.ReadCounter("NetchainIngress.replica.reads", 0)
 			check(t, err)
@@ -81,7 +82,8 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestWrap: 16-bit numbers wrap around, and a newer number still counts as newer.
+// TestWrap checks that a newer sequence number counts as newer even after 16-bit numbers have
+// wrapped around.
 func TestWrap(t *testing.T) {
 	n := newNetwork(t, ring(2, 2), 16, 1, 1)
 	for _, x := range n.nodes {
@@ -95,8 +97,8 @@ func TestWrap(t *testing.T) {
 
 var places = map[string]string{"head": "s1", "middle": "s2", "tail": "s3"}
 
-// TestFailover: after a switch failed, its neighbours continue without it, and clients need no
-// notice.
+// TestFailover checks that the neighbours of a failed switch continue without it, and that clients
+// need no notice.
 func TestFailover(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {
@@ -115,13 +117,14 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestTwoGone: after two switches of a chain failed, the third does all the work, whichever it is.
+// TestTwoGone checks that after two of three switches have failed, the remaining switch does all
+// the work, whichever it is.
 func TestTwoGone(t *testing.T) {
 	for place, left := range places {
 		t.Run(place, func(t *testing.T) {
 			n := newNetwork(t, ring(4, 3), 128, 1, 1)
 			host := 3
-			if left == "s2" { // h4 has no route
+			if left == "s2" { // h4 has no route if only s2 is left
 				host = 1
 			}
 			expect(t, n.ask(host, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -140,13 +143,13 @@ func TestTwoGone(t *testing.T) {
 	}
 }
 
-// TestSession: a new head's numbers exceed all numbers of the old head, including those that no
-// other switch knows.
+// TestSession checks that the sequence numbers of a new head exceed all numbers of the old head,
+// including numbers that no other switch knows.
 func TestSession(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(3, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
 	n.lose = func(at end) bool { return at.sw == 1 }
-	for range 3 { // three writes that get a number at the head, and reach no other switch
+	for range 3 { // each write gets a number at the head, but reaches no other switch
 		n.send(3, &Packet{Op: Write, Value: value(9)})
 	}
 	for n.step() {
@@ -161,8 +164,8 @@ func TestSession(t *testing.T) {
 	expect(t, n.ask(2, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestFailedCAS: after a failed CAS, reads return the value that it was compared with, even if the
-// write of that value was lost behind the head.
+// TestFailedCAS checks that after a failed CAS, reads return the value with which the CAS was
+// compared. This must hold even if the write of that value was lost after it left the head.
 func TestFailedCAS(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		n := newNetwork(t, ring(4, 3), bits, 1, 1)
@@ -184,12 +187,12 @@ func TestFailedCAS(t *testing.T) {
 	})
 }
 
-// TestLateWrite: a former head gives no numbers to late writes.
+// TestLateWrite checks that a former head assigns no numbers to late writes.
 func TestLateWrite(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	n.fail("s1")
 	n.send(3, &Packet{Op: Write, Value: value(1)})
-	for range 2 { // two writes to s4, and through s3 toward s2, the head
+	for range 2 { // the write passes s4 and s3, and is on the way to s2, the head
 		n.step()
 	}
 	toHead := end{1, toHost + 3}
@@ -212,8 +215,8 @@ func TestLateWrite(t *testing.T) {
 	expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestReadsAtTheFormerTail: the head does not continue until the READs that are in flight to the
-// former tail have been answered.
+// TestReadsAtTheFormerTail checks that the head waits before it continues. It must wait until the
+// READs in flight to the former tail have been answered.
 func TestReadsAtTheFormerTail(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(0, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -230,7 +233,7 @@ func TestReadsAtTheFormerTail(t *testing.T) {
 	for n.step() {
 	}
 	n.send(0, &Packet{Op: Read})
-	n.step() // processed at s1, and in flight to s2
+	n.step() // the READ was processed at s1, and is in flight to s2
 	toTail := end{1, toHost + 1}
 	late := n.queues[toTail]
 	if len(late) != 1 {
@@ -256,15 +259,16 @@ func TestReadsAtTheFormerTail(t *testing.T) {
 	}
 }
 
-// TestRecovery: after a failed switch returned, or another one replaced it, the chain is complete:
-// each switch holds the written values, and reads return them whichever switch fails next.
+// TestRecovery checks that the chain is complete after a failed switch returned, or another switch
+// replaced it. Each switch must hold the written values, and reads must return them whichever
+// switch fails next.
 func TestRecovery(t *testing.T) {
 	for place, gone := range places {
 		for _, by := range []string{gone, "s4"} {
 			t.Run(place+" by "+by, func(t *testing.T) {
 				eachWidth(t, func(t *testing.T, bits int) {
 					n := newNetwork(t, mesh(4, 3), bits, 5, 2)
-					for k := range 4 { // the fourth key has never been written
+					for k := range 4 { // only three of the four keys have been written
 						n.ask(2, &Packet{Op: Write, Key: Key(k, 2), Value: value(uint64(10 + k))})
 					}
 					n.ask(2, &Packet{Op: Delete, Key: Key(3, 2)})
@@ -293,7 +297,7 @@ func TestRecovery(t *testing.T) {
 						}
 					}
 					expect(t, n.ask(host, cas(Key(0, 2), 30, 10)), CASReply, OK, 10)
-					// Each of the three may fail.
+					// Let each of the three switches fail in turn.
 					for _, s := range []string{"s1", "s2", "s3"} {
 						if s != gone {
 							n.fail(s)
@@ -303,8 +307,8 @@ func TestRecovery(t *testing.T) {
 							read()
 						}
 					}
-					// The recovery leaves no entries behind, except the redirection to another
-					// switch that has the place.
+					// The recovery must leave no table entries behind, except those that redirect
+					// packets to the switch that now has the place.
 					if at := n.plan.placeOf(n.topo.Switch(by)); len(n.plan.detours(at, common))+len(
 						n.plan.detours(at, 0)) != map[bool]int{true: 0, false: 2}[by == gone] {
 						t.Errorf("detours: %v", n.plan.detours(at, common))
@@ -315,7 +319,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestRecoveryWraps: with 16-bit numbers the source of the copy may have any number.
+// TestRecoveryWraps checks a recovery with 16-bit sequence numbers. The source of the copy may have
+// any number.
 func TestRecoveryWraps(t *testing.T) {
 	for _, seq := range []uint16{0, 1, 0x7fff, 0x8000, 0x9000, 0xffff} {
 		n := newNetwork(t, ring(4, 2), 16, 1, 1)
@@ -335,8 +340,8 @@ func TestRecoveryWraps(t *testing.T) {
 	}
 }
 
-// TestRecoveryFails: if the switch fails again during its recovery, the chain continues as before,
-// and the next recovery can succeed.
+// TestRecoveryFails checks that if the switch fails again during its recovery, the chain continues
+// as before, and the next recovery can succeed.
 func TestRecoveryFails(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {
@@ -354,14 +359,14 @@ func TestRecoveryFails(t *testing.T) {
 					n.control()
 				}
 				if !n.running {
-					return // all moments have been tried
+					return // the switch has failed at every moment of the recovery
 				}
 				n.kill(gone)
 				for n.running {
 					n.step()
 					n.control()
 				}
-				if n.failure == nil { // the recovery had already ended
+				if n.failure == nil { // the recovery ended before the switch failed
 					n.fail(gone)
 				}
 				expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 1)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Client sends requests to a chain from a socket, one at a time. It sends a request again if it
-// gets no answer for some time. NetChain does not recognize retries, so it executes a repeated
-// WRITE again.
+// Client sends requests to a chain through a socket, one at a time. If a request is not answered
+// for some time, Client sends it again. NetChain does not recognize retries, so it executes a
+// repeated WRITE again.
 type Client struct {
 	Chain   []netip.Addr // addresses of the chain's switches, head first
 	SeqBits int
-	Resend  time.Duration // time after which an unanswered request is sent again; 0: 50 ms
+	Resend  time.Duration // time after which an unanswered request is sent again; 0 means 50 ms
 
 	conn *net.UDPConn
 	tag  uint32 // tag of the last request

@@ -10,8 +10,8 @@ import (
 //go:embed compiled/netchain-*.json.gz compiled/netchain-*.p4info.txtpb
 var compiled embed.FS
 
-// Compiled returns the program for sequence numbers of seqBits bits (16 or 128): the BMv2 JSON and
-// the P4Info in protobuf text form.
+// Compiled returns the P4 program for sequence numbers of seqBits bits (16 or 128), as BMv2 JSON
+// and as P4Info in protobuf text form.
 func Compiled(seqBits int) (json, p4info []byte, err error) {
 	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netchain-%d.json.gz", seqBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netchain-%d.p4info.txtpb", seqBits))

@@ -18,17 +18,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Options are a controller's options besides the topology.
+// Options are the options of a controller. The topology is a separate argument.
 type Options struct {
-	SeqBits int // width of sequence numbers: 16 or 128
-	Keys    int // the number of keys: Key(0, Groups) to Key(Keys-1, Groups)
-	// number of virtual groups, 1 to MaxGroups: a recovery stops the writes of one group at a time
+	SeqBits int // width of sequence numbers in bits: 16 or 128
+	Keys    int // number of keys; they are Key(0, Groups) to Key(Keys-1, Groups)
+	// Groups is the number of virtual groups, from 1 to MaxGroups. A recovery stops the writes of
+	// one group at a time.
 	Groups int
-	// Detect is the time from the loss of its connection until a switch counts as failed, even if
-	// it is reachable again (it may have restarted empty). 0: only Fail declares a failure.
-	// NetChain assumes that a switch that counts as failed has stopped (fail-stop).
+	// Detect is the time for which the connection to a switch must be lost until the switch counts
+	// as failed. It counts as failed even if it is reachable again, because it may have restarted
+	// empty. If Detect is 0, only the method Fail declares a failure. NetChain assumes that a
+	// failed switch has stopped (fail-stop).
 	Detect time.Duration
-	Log    *slog.Logger // log of the controller's actions; nil: none
+	Log    *slog.Logger // log of the controller's actions; may be nil
 }
 
 func (o *Options) check(t *topology.Topology) error {
@@ -48,8 +50,9 @@ func (o *Options) check(t *topology.Topology) error {
 	return nil
 }
 
-// Controller runs NetChain on the first chain of a topology (a file for netcraq-controller). It
-// bypasses failed switches, and brings them, or replacements, back in.
+// Controller runs NetChain on the first chain of a topology, which is described by a file for
+// netcraq-controller. It bypasses failed switches. It also brings failed switches back, or replaces
+// them by other switches.
 type Controller struct {
 	topo *topology.Topology
 	o    Options
@@ -60,26 +63,28 @@ type Controller struct {
 
 	recovering sync.Mutex // held during a recovery
 
-	mu        sync.Mutex
-	plan      *plan
-	installed map[string]map[int][]*v1.TableEntry // a switch's variable entries, by part
+	mu   sync.Mutex
+	plan *plan
+	// the entries that each switch has, without constant entries, by switch and part
+	installed map[string]map[int][]*v1.TableEntry
 	started   bool
 	events    []Event
-	lost      map[string]*time.Timer // switches that will soon count as failed
+	lost      map[string]*time.Timer // timers of switches that count as failed when their timer ends
 }
 
-// fenceTime is the time limit for fencing. A failed switch should not delay the controller.
+// fenceTime is the time limit for fencing. It is short because a failed switch should not delay the
+// controller.
 const fenceTime = 100 * time.Millisecond
 
-// Event is an action of a controller.
+// Event describes an action of a controller.
 type Event struct {
 	Time    time.Time `json:"time"`
-	Kind    string    `json:"kind"` // failed, around, recovering, recovered
+	Kind    string    `json:"kind"` // one of: failed, around, recovering, recovered
 	Switch  string    `json:"switch"`
 	Message string    `json:"message"`
 }
 
-// NewController checks the options and the topology, and contacts no switch.
+// NewController checks the options and the topology. It does not contact any switch.
 func NewController(t *topology.Topology, o Options) (*Controller, error) {
 	if err := o.check(t); err != nil {
 		return nil, err
@@ -119,8 +124,8 @@ func newController(t *topology.Topology, o Options) (*Controller, []byte, error)
 		lost: map[string]*time.Timer{}}, text, nil
 }
 
-// Start connects to the switches, reloads the program and fills the tables. It returns when all
-// switches have all entries. The connections last until ctx ends.
+// Start connects to the switches, loads the program into them and fills their tables. It returns
+// when all switches have all entries. The connections last until ctx ends.
 func (c *Controller) Start(ctx context.Context) error {
 	c.connect(ctx)
 	c.mu.Lock()
@@ -142,8 +147,9 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// fill writes all entries except the keys into a switch with empty tables. While the switch does
-// not have its own place back, it passes packets for that place on to the next one.
+// fill writes all entries except those of the keys into a switch with empty tables. As long as the
+// switch does not have its place in the chain again, it passes packets for that place on to the
+// next place.
 func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
 	c.installed[s.Name] = map[int][]*v1.TableEntry{}
 	if err := c.update(ctx, s, c.all()...); err != nil {
@@ -171,7 +177,7 @@ func (c *Controller) encode(entries []p4rt.Entry) (out []*v1.TableEntry, err err
 	return out, nil
 }
 
-// update changes parts of a switch's tables to the plan's entries.
+// update changes parts of a switch's tables to the entries that the plan requires.
 func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...int) error {
 	var updates []*v1.Update
 	want := map[int][]*v1.TableEntry{}
@@ -189,8 +195,8 @@ func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...in
 	return nil
 }
 
-// updateAll changes parts of the tables of all running switches, starting with those in first. A
-// failure at one switch does not stop the others' updates.
+// updateAll changes parts of the tables of all running switches, beginning with the switches in
+// first. If the update of a switch fails, the other switches are still updated.
 func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topology.Switch) error {
 	var errs []error
 	done := map[*topology.Switch]bool{}
@@ -203,7 +209,7 @@ func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topol
 	return errors.Join(errs...)
 }
 
-// all returns all parts.
+// all returns the numbers of all parts of the tables.
 func (c *Controller) all() []int {
 	out := []int{common}
 	for g := range c.o.Groups {
@@ -225,13 +231,13 @@ func (c *Controller) Events() []Event {
 	return slices.Clone(c.events)
 }
 
-// connection is called when a switch's connection is established or lost.
+// connection is called when the connection to a switch is established or lost.
 func (c *Controller) connection(sw string, connected bool) {
 	if connected || c.o.Detect <= 0 {
 		return
 	}
-	// This must not block: the caller may be the connection for which a recovery waits while it
-	// holds the lock.
+	// Run this in a goroutine, because the caller must not block. A recovery may hold the lock
+	// while it waits for this caller's connection.
 	go func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -245,10 +251,11 @@ func (c *Controller) connection(sw string, connected bool) {
 	}()
 }
 
-// Fail continues without a switch (NetChain, algorithm 2): the others skip its place, answer for it
-// if it was the last, and route around it. The first switch of the remaining chain begins a
-// session, so that no number is given twice. Clients need no notice. The switch must have stopped:
-// NetChain has no means against one that continues.
+// Fail removes a failed switch from the chain (NetChain, algorithm 2). The other switches skip its
+// place, answer for it if it was the last switch, and route around it. The first switch of the
+// remaining chain begins a session, so that no sequence number is assigned twice. Clients need no
+// notice. The switch must have stopped, because NetChain cannot handle a failed switch that
+// continues.
 func (c *Controller) Fail(ctx context.Context, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,17 +282,18 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 		delete(c.lost, name)
 	}
 	c.note("failed", name, name+" is gone")
-	// A new head gets its entries before the others send it packets to number.
+	// A new head gets its entries first. Otherwise the other switches would send it packets to
+	// number too early.
 	if err := c.updateAll(ctx, c.all(), c.plan.beginSessions(before)...); err != nil {
 		return fmt.Errorf("going around %s: %w", name, err)
 	}
 	c.note("around", name, "all go around "+name)
-	c.fence(ctx, s) // in case the switch still works
+	c.fence(ctx, s) // fence the switch, in case it still works
 	return nil
 }
 
-// fence makes a removed switch bypass itself. An unreachable switch is not an error, because it has
-// failed.
+// fence makes a removed switch bypass itself. It is not an error if the switch is unreachable,
+// because it has failed.
 func (c *Controller) fence(ctx context.Context, s *topology.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTime)
 	defer cancel()

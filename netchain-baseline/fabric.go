@@ -18,14 +18,14 @@ import (
 
 // fabric is the controller's access to switches. In tests it is a simulated network.
 type fabric interface {
-	// reload waits until a switch is reachable, and loads the program again, which empties its
-	// tables and registers.
+	// reload waits until a switch is reachable, and then loads the program again. This empties the
+	// switch's tables and registers.
 	reload(ctx context.Context, sw string) error
 	// write changes a switch's tables.
 	write(ctx context.Context, sw string, updates []*v1.Update) error
-	// tell sends packets and does not wait for answers.
+	// tell sends packets without waiting for answers.
 	tell(ctx context.Context, out []outgoing) error
-	// exchange sends READs, repeats them if necessary, and waits for all answers.
+	// exchange sends READs and waits for all answers. It sends a READ again if necessary.
 	exchange(ctx context.Context, out []outgoing) ([]*Packet, error)
 	// settle waits until every packet in flight in the network has arrived or is lost.
 	settle(ctx context.Context) error
@@ -38,10 +38,10 @@ type outgoing struct {
 	packet *Packet
 }
 
-// The controller's UDP port differs from NetChain's.
+// controllerPort is the controller's UDP port. It differs from NetChain's port.
 const controllerPort = Port + 1
 
-// frame returns the packet as an incoming frame of the switch.
+// frame returns the packet as a frame that arrives at the switch.
 func (o *outgoing) frame(seqBits int) ([]byte, error) {
 	payload, err := o.packet.Marshal(seqBits)
 	if err != nil {
@@ -52,13 +52,14 @@ func (o *outgoing) frame(seqBits int) ([]byte, error) {
 	return f.AppendTo(nil, payload)
 }
 
-// Times of the real network.
+// These are timeouts for a real network.
 const (
-	// NetChain has to assume that no packet stays longer in a switch, a cable or a queue.
+	// settleTime is longer than any packet stays in a switch, a cable or a queue. NetChain has to
+	// make such an assumption.
 	settleTime = 10 * time.Millisecond
-	// An answer that takes longer counts as lost.
+	// answerTime is the time after which a missing answer counts as lost.
 	answerTime = 100 * time.Millisecond
-	exchanges  = 10 // maximum attempts of an exchange
+	exchanges  = 10 // maximum number of attempts of an exchange
 	window     = 256
 )
 
@@ -71,11 +72,11 @@ type p4Fabric struct {
 
 	mu      sync.Mutex
 	tag     uint32
-	answers map[uint32]chan<- *Packet // receivers of answers, by tag
+	answers map[uint32]chan<- *Packet // channels that receive answers, by tag
 }
 
-// newP4Fabric makes the connections; connect opens them. changed is called when a switch becomes
-// writable or stops being writable.
+// newP4Fabric prepares the connections, and connect opens them. The function `changed` is called
+// when a switch becomes writable or stops being writable.
 func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger,
 	changed func(sw string, connected bool)) (*p4Fabric, error) {
 	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{},
@@ -95,7 +96,7 @@ func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.
 	return f, nil
 }
 
-// connect keeps the connections open until ctx ends.
+// connect keeps the connections to all switches open until ctx ends.
 func (f *p4Fabric) connect(ctx context.Context) {
 	for _, cl := range f.clients {
 		go cl.Run(ctx)
@@ -217,7 +218,7 @@ func (f *p4Fabric) packetIn(in p4rt.PacketIn) {
 	if to != nil {
 		select {
 		case to <- p:
-		default: // a second answer to a repeated request
+		default: // ignore a second answer to a repeated request
 		}
 	}
 }

@@ -14,16 +14,16 @@ import (
 )
 
 // simFabric is the controller's access to the simulated switches. The controller and the network
-// take turns: while the network steps, the controller waits in a call.
+// take turns. While the network makes a step, the controller waits in a call.
 type simFabric struct {
 	n        *network
 	calls    chan *call
 	finished chan error
 
-	noDrain bool // a mutant that does not wait for writes in the chain
+	noDrain bool // makes the controller skip waiting for writes in the chain, to test the checks (a mutant)
 }
 
-// call is a condition that the controller waits for. It is checked between the steps of frames.
+// call is a condition for which the controller waits. The network checks it after each step.
 type call struct {
 	try  func() (done bool)
 	done chan struct{}
@@ -42,7 +42,7 @@ func (n *network) begin(f func(context.Context) error) {
 	n.hear()
 }
 
-// hear waits until the controller waits in a call or its operation ends.
+// hear waits until the controller waits in a call, or until its operation ends.
 func (n *network) hear() {
 	select {
 	case n.current = <-n.f.calls:
@@ -51,7 +51,7 @@ func (n *network) hear() {
 	}
 }
 
-// control lets the controller continue, if its condition holds.
+// control lets the controller continue if the condition for which it waits holds.
 func (n *network) control() {
 	if n.running && n.current.try() {
 		close(n.current.done)
@@ -59,7 +59,7 @@ func (n *network) control() {
 	}
 }
 
-// do runs an operation of the controller while frames are delivered.
+// do runs an operation of the controller while the network delivers frames.
 func (n *network) do(f func(context.Context) error) {
 	n.t.Helper()
 	for n.begin(f); n.running; {
@@ -71,7 +71,7 @@ func (n *network) do(f func(context.Context) error) {
 
 var errDead = errors.New("the switch does not answer")
 
-// at runs a function on a switch.
+// at calls a function for a switch.
 func (f *simFabric) at(sw string, what func(*node)) (err error) {
 	f.wait(func() bool {
 		if x := f.n.node(sw); x.dead {
@@ -92,7 +92,7 @@ func (f *simFabric) reload(_ context.Context, sw string) error {
 	})
 }
 
-// write changes the entries one by one, so frames can arrive in between.
+// write changes the entries one by one, so that frames can arrive between two changes.
 func (f *simFabric) write(_ context.Context, sw string, updates []*v1.Update) error {
 	for _, u := range updates {
 		if err := f.at(sw, func(x *node) { f.n.apply(x, u) }); err != nil {
@@ -160,7 +160,7 @@ func (f *simFabric) settle(context.Context) error {
 	return nil
 }
 
-// apply changes an interpreter's tables as a P4Runtime server does.
+// apply changes the tables of an interpreter as a P4Runtime server does.
 func (n *network) apply(x *node, u *v1.Update) {
 	te := u.Entity.GetTableEntry()
 	table, entry, err := tablefill.Entry(n.info, te)

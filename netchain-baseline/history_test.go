@@ -12,10 +12,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Clients at every switch read, write, delete and compare and swap; their answers must be
-// linearizable. A client sends a packet once (NetChain would execute it twice). If the packet is
-// lost, the client continues. The request may have been executed, or may still be, if a head has
-// given it a number.
+// In these tests, clients at every switch read, write, delete, and compare and swap. The answers
+// must be linearizable. A client sends each packet only once, because NetChain would execute a
+// repeated packet twice. If the packet is lost, the client continues with another request. If a
+// head has numbered the lost packet, the switches may have executed it or may still execute it.
 
 type input struct {
 	op       Op
@@ -33,8 +33,8 @@ type client struct {
 	host  int
 	busy  bool
 	in    input
-	tag   uint32 // identifies the answer; also the number of the sent packet
-	sent  int    // addresses in the list
+	tag   uint32 // the packet's tag, which identifies the answer; also the number of the sent packet
+	sent  int    // number of addresses in the packet's list
 	begin int64
 }
 
@@ -45,8 +45,8 @@ type history struct {
 	clock   int64
 	asked   int
 	wrong   string
-	seen    map[uint32]uint64 // by key: the value in the last answer to any client, which a CAS expects
-	counts  map[string]int    // of answers by operation and status
+	seen    map[uint32]uint64 // for each key, the value in the last answer to any client; the next CAS expects it
+	counts  map[string]int    // number of answers by operation and status
 }
 
 func newHistory(n *network) *history {
@@ -57,8 +57,8 @@ func newHistory(n *network) *history {
 	return h
 }
 
-// step makes one step of the network, the controller and the clients, which occasionally send new
-// requests.
+// step makes one step of the network, the controller and the clients. If `asking` is true, clients
+// sometimes send new requests.
 func (h *history) step(asking bool) {
 	h.clock++
 	for _, c := range h.clients {
@@ -87,7 +87,7 @@ func (h *history) ask(c *client, in input) {
 	c.sent = len(p.Rest)
 }
 
-// answers processes the answers to a client, or the fact that none will arrive.
+// answers processes the answers to a client. It also notices that no answer will arrive.
 func (h *history) answers(c *client) {
 	for _, a := range h.n.inbox[c.host] {
 		switch {
@@ -122,22 +122,23 @@ func (h *history) done(c *client, out output, at int64) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: c.host, Input: c.in, Call: c.begin, Output: out, Return: at})
 }
 
-// steps runs until clients have sent this many new requests.
+// steps runs the network until clients have sent the given number of new requests.
 func (h *history) steps(questions int) {
 	for end := h.asked + questions; h.asked < end; {
 		h.step(true)
 	}
 }
 
-// during lets clients continue while the controller runs an operation.
+// during runs an operation of the controller while clients continue to send requests.
 func (h *history) during(f func(context.Context) error) error {
 	for h.n.begin(f); h.n.running; {
-		h.step(h.asked < 160) // a bound, in case the recovery takes long
+		h.step(h.asked < 160) // limit the number of requests, because the recovery may take long
 	}
 	return h.n.failure
 }
 
-// verdict reads every key once more and returns the violation; "" if there is none.
+// verdict reads every key once more. It returns a description of the violation of linearizability,
+// or "".
 func (h *history) verdict() string {
 	settled := func() {
 		for slices.ContainsFunc(h.clients, func(c *client) bool { return c.busy }) {
@@ -172,7 +173,8 @@ type register struct {
 	value uint64
 }
 
-// cells models the store for its clients: a register for each key.
+// cells is the sequential model of the store for the linearizability check. It has a register for
+// each key.
 var cells = porcupine.Model{
 	Partition: func(h []porcupine.Operation) (out [][]porcupine.Operation) {
 		by := map[uint32][]porcupine.Operation{}
@@ -203,7 +205,7 @@ var cells = porcupine.Model{
 	},
 }
 
-// TestConsistency checks histories without failures and loss.
+// TestConsistency checks histories without failures and without lost packets.
 func TestConsistency(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		for seed := range uint64(seeds) {
@@ -218,12 +220,12 @@ func TestConsistency(t *testing.T) {
 	})
 }
 
-// sixth has six switches. Any two can fail without separating the others. Head and tail are not
-// neighbours.
+// sixth is a topology with six switches. Any two switches can fail without separating the others.
+// The head and the tail are not neighbours.
 var sixth = links(6, 4, func(i, j int) bool { return j-i != 3 })
 
-// failures makes switches fail and return under load, counts the clients' answers, and returns the
-// violation.
+// failures makes switches fail and return under load, and counts the clients' answers. It returns a
+// description of the violation of linearizability, or "".
 func failures(n *network, seed uint64, counts map[string]int) string {
 	n.t.Helper()
 	n.dice = rand.New(rand.NewPCG(3, seed))
@@ -240,12 +242,12 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 		}
 		h.steps(12)
 		n.start(gone)
-		by := []string{at.member.Name, "s5", "s6"}[n.dice.IntN(3)] // the switch itself, or another
+		by := []string{at.member.Name, "s5", "s6"}[n.dice.IntN(3)] // the failed switch itself, or a replacement
 		if n.plan.placeOf(n.topo.Switch(by)) != nil {
 			by = at.member.Name
 		}
 		other := ""
-		if n.dice.IntN(2) == 0 { // during the recovery another one fails
+		if n.dice.IntN(2) == 0 { // let another switch fail during the recovery
 			if x := n.plan.places[n.dice.IntN(len(n.plan.places))]; x != at {
 				other = x.by.Name
 			}
@@ -258,8 +260,8 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 	return h.verdict()
 }
 
-// recover gives a place to a switch. At some moment during that, another switch fails ("": none)
-// and is recovered afterwards.
+// recover lets a switch take a member's place in the chain. If `other` is not empty, the switch
+// with this name fails during the recovery, and is recovered afterwards.
 func (h *history) recover(member, by, other string) string {
 	n := h.n
 	again := func(member, by string) error {
@@ -304,8 +306,8 @@ func (h *history) recover(member, by, other string) string {
 	return ""
 }
 
-// TestFailures checks histories with failures and recoveries of any switch, by itself or by
-// another.
+// TestFailures checks histories in which any switch fails and is recovered, by the same switch or
+// by a replacement.
 func TestFailures(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		counts := map[string]int{}
@@ -325,8 +327,8 @@ func TestFailures(t *testing.T) {
 
 const seeds = 100
 
-// TestDrain: the checks notice if a recovery does not wait until all numbered writes have passed
-// the chain.
+// TestDrain checks that the tests detect a faulty recovery. The recovery does not wait until all
+// numbered writes have passed the chain.
 func TestDrain(t *testing.T) {
 	for seed := range uint64(30 * seeds) {
 		n := newNetwork(t, sixth, 128, 3, 2)

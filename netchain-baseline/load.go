@@ -7,10 +7,11 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// Load implements the in-kernel load that also measures NetCRAQ, with NetChain's packets. A READ
-// goes to the tail, a WRITE to the head.
+// Load implements the in-kernel load generator with NetChain's packets. The same generator measures
+// NetCRAQ. Load sends a READ to the tail, and a WRITE to the head.
 //
-// NetChain's packets have no number that matches an answer with its query; [Packet.Tag] adds one.
+// NetChain's packets have no number that matches an answer with its query, so [Packet.Tag] adds
+// such a number.
 type Load struct {
 	Chain   []netip.Addr // addresses of the chain's switches, head first
 	SeqBits int

@@ -127,9 +127,9 @@ struct metadata_t {
     bool          is_local;
     bit<1>        whole;
     bool          skipped;
-    bit<SEQ_BITS>   stored;               // what the slot holds: its sequence number,
-    bit<1>          there;                // whether it has a value,
-    bit<VALUE_BITS> value;                // and its value
+    bit<SEQ_BITS>   stored;               // the sequence number that the slot holds
+    bit<1>          there;                // whether the slot has a value
+    bit<VALUE_BITS> value;                // the value that the slot holds
     bool            fresh;                // the packet's number is newer than `stored`
     bool            failed;               // the packet's CAS has failed, here or at the head
 }
@@ -231,8 +231,8 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     counter(SLOTS, CounterType.packets) reads;
     counter(SLOTS, CounterType.packets) writes;
     Numbering() numbering;
-    /* By reason: 0: no slot, 1: not newer, 2: wrong operation, 3: no number and this is not the
-     * head. */
+    /* Dropped packets by reason: 0: no slot, 1: not newer, 2: wrong operation, 3: no number and
+     * this is not the head. */
     counter(4, CounterType.packets) dropped;
 
     @hidden action answer(op_t op, bit<8> status) {
@@ -367,8 +367,8 @@ control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         const default_action = NoAction();
         size = 64;
     }
-    /* The virtual groups (the key's top byte) whose place is filled again, by another switch or by
-     * the same one after a restart. */
+    /* The virtual groups (the key's top byte) in which another switch, or the same switch after a
+     * restart, has taken the failed switch's place. */
     table taken {
         key = {
             hdr.ipv4.dst: exact @name("ipv4_dst");
@@ -431,10 +431,10 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         meta.is_local = true;
         meta.whole = whole;
     }
-    /* This switch's own addresses. While the switch has only a part of its groups (whole is 0), it
-     * does not process a packet that a skip has readdressed to it here, because `taken` was not
-     * consulted for that address. The packet takes the switch's route to itself, to a neighbour,
-     * which consults `taken`. */
+    /* This switch's own addresses. While the switch has only some of its groups (whole is 0), it
+     * does not process a packet that a skip has readdressed to it, because `taken` was not
+     * consulted for the new address. Instead the packet goes by the route for this switch's address
+     * to a neighbour, which consults `taken`. */
     table local_address {
         key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
         actions = { set_local; @defaultonly NoAction; }

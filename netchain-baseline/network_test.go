@@ -15,9 +15,10 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// network has switches on the interpreter, in a ring, a host at each, and a controller. Each link
-// delivers its frames in order; a seed chooses the order between links. Each access of the
-// controller to a switch is one step among the frames' steps.
+// network simulates switches in a ring, a host at each switch, and a controller. The interpreter
+// runs the switches. Each link delivers its frames in order, and a random seed determines which
+// link delivers next. Each access of the controller to a switch is one step, like the delivery of a
+// frame.
 //
 //	h1    h2    h3    h4
 //	│1    │1    │1    │1
@@ -30,22 +31,22 @@ type network struct {
 
 	nodes  []*node
 	queues map[end][]arrival // frames in flight to a switch's port
-	order  []end             // the queues in the order of their first use
+	order  []end             // the keys of queues, in the order of their first use
 	slow   end
-	flying map[int]int  // frames in flight, by the number of the packet that caused them
-	given  map[int]bool // packets to which a head has given a number
+	flying map[int]int  // number of frames in flight, by the number of the packet that caused them
+	given  map[int]bool // numbers of the packets to which a head has given a sequence number
 	last   int          // number of the last sent packet
 	dice   *rand.Rand
 	now    time.Duration
-	inbox  map[int][]answer   // by host
-	heard  map[uint32]*Packet // the controller's received packets, by tag
-	lose   func(at end) bool  // reports whether to lose a frame; nil: none
+	inbox  map[int][]answer   // answers that each host has received
+	heard  map[uint32]*Packet // packets that the controller has received, by tag
+	lose   func(at end) bool  // reports whether to drop a frame; may be nil
 
 	*Controller
 	f       *simFabric
 	current *call // the call in which the controller waits
 	running bool
-	failure error // the result of the controller's operation
+	failure error // error of the controller's last operation
 }
 
 type node struct {
@@ -53,14 +54,14 @@ type node struct {
 	p    *interp.Pipeline
 	dead bool
 
-	unnumbered uint64 // packets that it dropped because it was not the head
+	unnumbered uint64 // number of packets that the switch dropped because it was not the head
 }
 
 // works reports whether the switch processes frames.
 func (x *node) works() bool { return !x.dead && x.p != nil }
 
-// refused reports whether the switch has dropped packets since the last call because it is not the
-// head.
+// refused reports whether the switch has dropped packets since the last call of refused because it
+// was not the head.
 func (x *node) refused(t *testing.T) bool {
 	c, err := x.p.ReadCounter("NetchainIngress.replica.dropped", 3)
 	check(t, err)
@@ -86,7 +87,7 @@ type answer struct {
 	payload []byte
 }
 
-const toHost = 1 // a switch's port; the next port leads toward s1, and so on
+const toHost = 1 // the port of a switch that leads to its host; the next port leads toward s1, and so on
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -95,7 +96,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// newNetwork starts a topology with this many keys in this many virtual groups.
+// newNetwork starts the switches of a topology, with the given number of keys and virtual groups.
 func newNetwork(t *testing.T, text string, seqBits, keys, groups int) *network {
 	t.Helper()
 	topo, err := topology.Parse([]byte(text), "topology")
@@ -126,7 +127,7 @@ func mesh(switches, members int) string {
 	return links(switches, members, func(i, j int) bool { return true })
 }
 
-// links returns a topology in which linked says which switches have a link.
+// links returns a topology. The function linked says which switches have a link.
 func links(switches, members int, linked func(i, j int) bool) string {
 	var b strings.Builder
 	b.WriteString("program: {json: p.json, p4info: p.txtpb}\nswitches:\n")
@@ -165,7 +166,7 @@ func (n *network) chain() (out []netip.Addr) {
 	return out
 }
 
-// kill stops a switch. The controller gets no notice.
+// kill stops a switch without a notice to the controller.
 func (n *network) kill(name string) {
 	n.node(name).dead = true
 	for at, q := range n.queues {
@@ -178,10 +179,8 @@ func (n *network) kill(name string) {
 	}
 }
 
-// start starts a killed switch, empty.
+// start starts a killed switch again, with empty tables and registers.
 func (n *network) start(name string) { n.node(name).dead, n.node(name).p = false, nil }
-
-// ---- Frames ----
 
 func (n *network) push(at end, a arrival) {
 	if n.nodes[at.sw].dead || n.lose != nil && n.lose(at) {
@@ -214,8 +213,8 @@ func (n *network) send(host int, p *Packet) int {
 	return n.last
 }
 
-// step delivers one frame on a randomly chosen link; false: no frame is in flight. One link is
-// always far slower than the others.
+// step delivers one frame on a randomly chosen link. It returns false if no frame is in flight. One
+// link is always far slower than the others.
 func (n *network) step() bool {
 	var busy []end
 	for _, at := range n.order {
@@ -238,7 +237,7 @@ func (n *network) step() bool {
 	n.now += time.Microsecond
 	if x := n.nodes[at.sw]; x.works() {
 		outs := x.p.Process(n.now, at.port, a.frame)
-		if len(outs) == 0 && !x.refused(n.t) { // a head may have numbered the packet, which was then lost
+		if len(outs) == 0 && !x.refused(n.t) { // the packet was lost, and a head may have numbered it before
 			n.given[a.origin] = true
 		}
 		for _, out := range outs {
@@ -252,7 +251,7 @@ func (n *network) step() bool {
 	return true
 }
 
-// carry brings a frame that leaves a switch to the other end of the cable.
+// carry moves a frame that leaves a switch to the other end of the cable.
 func (n *network) carry(from int, port uint32, a arrival) {
 	if port == topology.CPUPort {
 		_, payload, err := wire.ParseFrame(a.frame)

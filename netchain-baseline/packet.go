@@ -11,23 +11,23 @@ import (
 // MaxGroups is the maximum number of virtual groups.
 const MaxGroups = 256
 
-// Key returns the i-th key, with its virtual group in the top 8 bits. A recovery restores a
-// switch's place one group at a time, and only that group's writes have to wait (NetChain, section
-// 5.2).
+// Key returns the i-th key. The top 8 bits of the key are its virtual group. A recovery restores a
+// switch's place for one group at a time, and only the writes of that group have to wait (NetChain,
+// section 5.2).
 func Key(i, groups int) uint32 { return uint32(i%groups)<<24 | uint32(i) }
 
 // Port is NetChain's UDP port (NSDI 2018, section 3).
 const Port = 8888
 
-// Sizes in bytes.
+// These are sizes in bytes, and the maximum length of a chain.
 const (
 	ValueBytes = 16
-	MaxChain   = 9 // the first switch is the destination, eight more fit into the list
+	MaxChain   = 9 // maximum number of switches: the destination, and eight switches in the list
 	listBytes  = 4 * (MaxChain - 1)
 	fixedBytes = 1 + 1 + 2 + 4
 )
 
-// Op is the operation, 8 bits. A reply's op is its request's op plus one.
+// Op is the operation, in 8 bits. The Op of a reply is the Op of its request plus one.
 type Op uint8
 
 const (
@@ -41,14 +41,14 @@ const (
 	DeleteReply Op = 8
 )
 
-// Status is the outcome in a reply, 8 bits.
+// Status is the outcome in a reply, in 8 bits.
 type Status uint8
 
 const (
 	OK        Status = 0
 	NotFound  Status = 1
 	CASFailed Status = 2
-	Gone      Status = 3 // no switch of the list works
+	Gone      Status = 3 // no switch of the packet's list works
 )
 
 var (
@@ -68,17 +68,17 @@ const numbered Status = 0x80
 type Packet struct {
 	Op     Op
 	Status Status
-	Key    uint32 // the top 8 bits name the virtual group: see Key
-	// Seq is the sequence number: with 128 bits the session (32) in the upper word's upper half and
-	// a count (96); with 16 bits the count alone, in Low.
+	Key    uint32 // the key, whose top 8 bits are the virtual group (see the function Key)
+	// Seq is the sequence number. With 128 bits, the session (32 bits) is in the upper half of
+	// High, and a count (96 bits) is in the remaining bits. With 16 bits, Low is the count.
 	Seq   Seq
 	Value [ValueBytes]byte
-	// Rest are the switches after the IPv4 destination. The header's SC is their number. A reply
-	// has the remaining part of the request's list.
+	// Rest lists the switches that follow the switch in the IPv4 destination. Their number is the
+	// header field SC. In a reply, Rest is the remaining part of the request's list.
 	Rest []netip.Addr
-	// Tag is the sender's number, by which it recognizes the answer: 32 bits in the last place of
-	// the list, which chains of up to eight switches leave free. A switch that removes an address
-	// from the list moves the tag up: see tagOf.
+	// Tag is a number by which the sender recognizes the answer. It takes the last 32 bits of the
+	// list, which chains of up to eight switches leave free. A switch that removes an address from
+	// the list also moves the tag up: see tagOf.
 	Tag uint32
 }
 
@@ -88,12 +88,12 @@ type Seq struct{ High, Low uint64 }
 // ErrMalformed is the error for an invalid NetChain packet.
 var ErrMalformed = errors.New("malformed NetChain packet")
 
-// Size returns a packet's size in bytes with sequence numbers of seqBits bits: 58 with 16, 72 with
-// 128.
+// Size returns the size of a packet in bytes, for sequence numbers of seqBits bits. It is 58 with
+// 16 bits and 72 with 128 bits.
 func Size(seqBits int) int { return fixedBytes + seqBits/8 + ValueBytes + listBytes }
 
-// Marshal encodes a packet (the UDP payload), in network byte order: OP, STATUS (8 bits each), SC
-// (16), KEY (32), SEQ, VALUE (128), eight addresses.
+// Marshal encodes a packet as a UDP payload, in network byte order. The fields are OP and STATUS (8
+// bits each), SC (16), KEY (32), SEQ, VALUE (128), and eight addresses.
 func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 	if len(p.Rest) > MaxChain-1 {
 		return nil, fmt.Errorf("a chain of %d switches: at most %d fit a packet", len(p.Rest)+1, MaxChain)
@@ -124,7 +124,8 @@ func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 	return b, nil
 }
 
-// tagOf returns the tag in an answer (the UDP payload) to a packet whose list had sent switches.
+// tagOf returns the tag in the UDP payload of an answer. sent is the number of switches in the list
+// of the request.
 func tagOf(b []byte, sent int) uint32 {
 	at := len(b) - 4 - 4*(sent-int(binary.BigEndian.Uint16(b[2:])))
 	if at < len(b)-listBytes || at > len(b)-4 {
@@ -133,7 +134,7 @@ func tagOf(b []byte, sent int) uint32 {
 	return binary.BigEndian.Uint32(b[at:])
 }
 
-// Unmarshal decodes a UDP payload, except for the tag.
+// Unmarshal decodes a UDP payload. It does not set the tag.
 func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	if len(b) != Size(seqBits) {
 		return fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(b), Size(seqBits))
@@ -158,8 +159,9 @@ func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	return nil
 }
 
-// Request prepares a packet for a chain (head first) and returns the switch to send it to. A READ
-// goes to the tail and lists the others from there to the head. Other packets go to the head.
+// Request prepares a packet for a chain, whose first switch is the head. It returns the switch to
+// which the packet must be sent. A READ goes to the tail, and lists the other switches from the
+// tail to the head. Other packets go to the head.
 func (p *Packet) Request(chain []netip.Addr) (to netip.Addr) {
 	p.Status, p.Rest = 0, nil
 	if p.Op != Read {

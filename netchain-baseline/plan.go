@@ -10,21 +10,21 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// plan determines all variable entries of the switches' tables: a controller changes the plan
-// first, and then each switch.
+// plan determines the entries of the switches' tables, except for constant entries. A controller
+// first changes the plan, and then updates each switch.
 type plan struct {
 	topo    *topology.Topology
 	groups  int
 	seqBits int
 
-	places  []*place        // places of the chain, head first
+	places  []*place        // the places of the chain, head first
 	down    map[string]bool // switches that forward no frames
-	stopped map[int]bool    // groups whose head gives no numbers
-	session []uint32        // session of each group's head
+	stopped map[int]bool    // groups whose head assigns no sequence numbers
+	session []uint32        // the session of the head of each group
 }
 
-// place is a member's place in the chain. Clients write the member's address into their packets,
-// even if another switch has its place.
+// place is the place of a member in the chain. Clients write the member's address into their
+// packets, even if another switch has taken the place.
 //
 //	the member works                  by: the member
 //	the member has failed             by: nil       skipped
@@ -32,14 +32,15 @@ type plan struct {
 type place struct {
 	member  *topology.Switch
 	by      *topology.Switch
-	active  []bool // groups for which the switch has taken the place; nil: all
-	skipped bool   // packets to the place go on to the next one
+	active  []bool // the groups for which the switch has taken the place; nil means all groups
+	skipped bool   // packets to the place are passed on to the next place
 }
 
-// serves reports whether a switch does the work of the place for a group.
+// serves reports whether some switch does the work of the place for a group.
 func (p *place) serves(group int) bool { return p.by != nil && (p.active == nil || p.active[group]) }
 
-// Members returns the chain's addresses, head first, which clients write into their packets.
+// Members returns the addresses of the chain's switches, head first. Clients write these addresses
+// into their packets.
 func Members(t *topology.Topology) (out []netip.Addr) {
 	for _, m := range t.Chains[0].Members {
 		out = append(out, t.Switch(m).Address)
@@ -47,8 +48,8 @@ func Members(t *topology.Topology) (out []netip.Addr) {
 	return out
 }
 
-// self is the controller's address of each switch: any switch accepts packets to it, and answers to
-// topology.DefaultController.
+// self is an address for the controller that every switch has. Any switch accepts packets to it,
+// and answers to topology.DefaultController.
 var self = topology.DefaultController.Next()
 
 func newPlan(t *topology.Topology, groups, seqBits int) *plan {
@@ -61,7 +62,7 @@ func newPlan(t *topology.Topology, groups, seqBits int) *plan {
 	return p
 }
 
-// serving returns the switches that do the work for a group, head first.
+// serving returns the switches that do the work of the chain for a group, head first.
 func (p *plan) serving(group int) (out []*topology.Switch) {
 	for _, at := range p.places {
 		if at.serves(group) {
@@ -71,7 +72,7 @@ func (p *plan) serving(group int) (out []*topology.Switch) {
 	return out
 }
 
-// heads returns the groups' heads; nil for a group without switches.
+// heads returns the head of each group, or nil for a group without switches.
 func (p *plan) heads() []*topology.Switch {
 	out := make([]*topology.Switch, p.groups)
 	for g := range out {
@@ -82,8 +83,8 @@ func (p *plan) heads() []*topology.Switch {
 	return out
 }
 
-// beginSessions raises the session of each group whose head differs from before, so that no number
-// is given twice (NetChain, section 5.1). It returns the new heads.
+// beginSessions begins a new session for each group whose head is not the same as in before. So no
+// sequence number is assigned twice (NetChain, section 5.1). It returns the new heads.
 func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switch) {
 	for g, h := range p.heads() {
 		if h == before[g] || h == nil {
@@ -99,7 +100,7 @@ func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switc
 	return begun
 }
 
-// placeOf returns a switch's place, nil if it has none.
+// placeOf returns the place that a switch has in the chain, or nil if it has none.
 func (p *plan) placeOf(s *topology.Switch) *place {
 	if i := slices.IndexFunc(p.places, func(at *place) bool { return at.by == s }); i >= 0 {
 		return p.places[i]
@@ -107,9 +108,9 @@ func (p *plan) placeOf(s *topology.Switch) *place {
 	return nil
 }
 
-// donor returns the switch from which a switch is filled when it takes a place for a group: the
-// next one, because a switch may hold every write that its successor holds (NetChain, section 5.2),
-// or, for the tail, the previous one.
+// donor returns the switch from which another switch is filled when it takes a place for a group.
+// It is the switch at the next place, because a switch may hold every write that its successor
+// holds (NetChain, section 5.2). For the tail, it is the switch at the previous place.
 func (p *plan) donor(at *place, group int) *topology.Switch {
 	i := slices.Index(p.places, at)
 	for _, after := range p.places[i+1:] {
@@ -125,12 +126,13 @@ func (p *plan) donor(at *place, group int) *topology.Switch {
 	return nil
 }
 
-// common is the part of a switch's tables that belongs to no group.
+// common is the part of a switch's tables that does not belong to any group.
 const common = -1
 
-// entries returns one part of a switch's variable entries. The common part has routes, and detours
-// around failed places. A group's part makes the switch the group's head, if it is the head, and
-// has detours to places that a switch has taken.
+// entries returns the entries of one part of a switch's tables, without constant entries. The
+// common part has routes, and detours around failed places. A group's part makes the switch the
+// head of the group, if it is the head. It also has detours to places that another switch has
+// taken.
 func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	if part == common {
 		out = append(out, p.routes(s)...)
@@ -141,14 +143,14 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	for _, at := range p.places {
 		out = append(out, p.detours(at, part)...)
 	}
-	if part == common { // the last step, because the detours for skipped packets must exist before it
+	if part == common { // update this entry last, because the detours for skipped packets must exist before it
 		out = append(out, localAddress(s.Address, !p.skipped(s)))
 	}
 	return out
 }
 
-// skipped reports whether packets to a switch's address go on to the next place, except for groups
-// that a switch has taken over.
+// skipped reports whether packets to a switch's address are passed on to the next place. This does
+// not apply to groups for which a switch has taken the place.
 func (p *plan) skipped(s *topology.Switch) bool {
 	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
 }
@@ -166,10 +168,10 @@ func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// routes returns the shortest paths to hosts and switches. Packets to a failed switch go to a
-// neighbour. This switch has already removed that place from their list. If the next place has
-// failed, too, the neighbour removes that one. Packets to this switch also go to a neighbour while
-// its place is skipped.
+// routes returns the entries for the shortest paths to hosts and switches. Packets to a failed
+// switch go to a neighbour of this switch. This switch has already removed the failed place from
+// the packet's list. If the next place has failed, too, the neighbour removes that place. Packets
+// to this switch also go to a neighbour while its place is skipped.
 func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	graph := p.topo.Graph(p.down)
 	toward := func(to netip.Addr, at string) {
@@ -200,11 +202,12 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	return out
 }
 
-// detours returns every switch's entries for packets to a place: NetChain's algorithm 2 if the
-// place is skipped, algorithm 3 for the groups for which a switch has taken it.
+// detours returns the entries that every switch has for packets to a place. They follow NetChain's
+// algorithm 2 if the place is skipped. They follow algorithm 3 for groups for which a switch has
+// taken the place.
 func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
-	// The program applies the tables twice: to arriving packets, and to packets that continue from
-	// this switch.
+	// The program applies these tables twice: to packets that arrive at this switch, and to packets
+	// that continue from this switch.
 	for _, when := range []string{"detour", "detour_next"} {
 		e := p4rt.Entry{Table: when + ".gone", Priority: 1,
 			Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
@@ -224,14 +227,14 @@ func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// addresses returns the entries for the controller's packets: the address to which it sends them,
-// and the route back.
+// addresses returns the entries for the controller's packets. These are the address to which the
+// controller sends them, and the route back.
 func addresses() []p4rt.Entry {
 	return []p4rt.Entry{localAddress(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6),
 		topology.CPUPort)}
 }
 
-// keys returns the slots of n keys, the same in every switch of the chain.
+// keys returns the entries for the slots of n keys. They are the same in every switch of the chain.
 func (p *plan) keys(n int) (out []p4rt.Entry) {
 	for i := range n {
 		out = append(out, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY": p4rt.Exact(Key(i, p.groups))},
@@ -240,8 +243,8 @@ func (p *plan) keys(n int) (out []p4rt.Entry) {
 	return out
 }
 
-// standIn returns the place of a failed member and the switch that is to take it: the member itself
-// (by ""), or a switch that is not a member.
+// standIn returns the place of a failed member, and the switch that will take the place. If `by` is
+// empty, the switch is the member itself. Otherwise it must be a switch that is not a member.
 func (p *plan) standIn(member, by string) (*place, *topology.Switch, error) {
 	i := slices.IndexFunc(p.places, func(at *place) bool { return at.member.Name == member })
 	if i < 0 {

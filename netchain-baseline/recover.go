@@ -11,24 +11,25 @@ import (
 
 // Recovery describes a completed recovery.
 type Recovery struct {
-	By     string        // the switch that has the place
+	By     string        // the switch that now has the place
 	Groups int           // number of virtual groups
-	Keys   int           // keys that were copied or already equal
-	Took   time.Duration // total time since the switch was reachable
-	// Stopped is the longest time for which a group accepted no writes. It accepted reads all the
-	// time.
+	Keys   int           // number of keys that were copied, or were already equal
+	Took   time.Duration // total time since the switch became reachable
+	// Stopped is the longest time for which a group accepted no writes. The group accepted reads
+	// during this time.
 	Stopped time.Duration
 }
 
-// Recover brings a failed member back, or puts a switch without a place (by) into its place:
-// NetChain, algorithm 3. It returns when the chain is complete again. For each virtual group:
+// Recover brings a failed member back, or gives its place to the switch `by`, which must not have a
+// place yet (NetChain, algorithm 3). It returns when the chain is complete again. For each virtual
+// group it performs these steps:
 //
 //   - Pre-synchronisation. The switch is filled from a neighbour in the chain while operation
 //     continues.
-//   - Stop and synchronise. The group's head gives no more numbers. Links are FIFO, so all numbered
-//     writes have passed when a packet sent after them has passed. Then the changes are copied,
-//     until there is no difference. Reads continue. (The paper stops all packets to the place. Here
-//     only the head stops, so one change at one switch suffices.)
+//   - Stop and synchronise. The group's head assigns no more sequence numbers. Links are FIFO, so
+//     all numbered writes have passed when a packet sent after them has passed. Then the changes
+//     are copied until no difference is left. Reads continue. (The paper stops all packets to the
+//     place. Here only the head stops, so one change at one switch suffices.)
 //   - Activation. All switches send packets for the place to the new switch. Then the head
 //     continues, in a new session if it is a new head.
 //
@@ -46,12 +47,13 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 		return nil, err
 	}
 	if down {
-		// Packets that were sent to the switch during its earlier membership must not arrive when
-		// it is empty.
+		// Packets that were sent to the switch before it failed must not arrive at the empty
+		// switch.
 		if err := c.f.settle(ctx); err != nil {
 			return nil, err
 		}
-		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: loading takes long
+		// load the program without holding the lock, because loading takes long
+		if err := c.f.reload(ctx, s.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +74,8 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 	return r, nil
 }
 
-// enter makes a switch part of the network, if it was down, without work in the chain yet.
+// enter makes a switch that was down a part of the network again. The switch has no work in the
+// chain yet.
 func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, down bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,10 +93,12 @@ func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, d
 	if err := c.updateAll(ctx, c.all()); err != nil {
 		return err
 	}
-	return c.f.settle(ctx) // after a change of routes, frames could overtake those on the old routes
+	// wait, because after a change of routes frames on the new routes could overtake frames on the
+	// old routes
+	return c.f.settle(ctx)
 }
 
-// still returns an error if a recovery cannot continue, because the switch has failed again.
+// still returns an error if a recovery cannot continue because the switch has failed again.
 func (c *Controller) still(at *place, s *topology.Switch) error {
 	if at.by != s || at.active == nil {
 		return fmt.Errorf("%s is gone again", s.Name)
@@ -101,7 +106,7 @@ func (c *Controller) still(at *place, s *topology.Switch) error {
 	return nil
 }
 
-// takeOver gives a switch its place for a group.
+// takeOver makes a switch take its place for one group.
 func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch, group int, r *Recovery) error {
 	var keys []uint32
 	for i := group; i < c.o.Keys; i += c.o.Groups {
@@ -135,8 +140,8 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 		return err
 	}
 	if serving := c.plan.serving(group); serving[len(serving)-1] == s {
-		// READs in flight to the former tail must not arrive there once it has writes that the new
-		// tail lacks.
+		// READs in flight must not arrive at the former tail after it has received writes that the
+		// new tail lacks.
 		if err := c.f.settle(ctx); err != nil {
 			return err
 		}
@@ -151,8 +156,8 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 	return nil
 }
 
-// drain waits until each numbered write of a group has passed the chain: a READ sent after it
-// follows on each link from switch to switch.
+// drain waits until each numbered write of a group has passed the whole chain. It sends a READ,
+// which follows the writes on each link from switch to switch.
 func (c *Controller) drain(ctx context.Context, group int, keys []uint32) error {
 	serving := c.plan.serving(group)
 	if len(keys) == 0 {
@@ -167,8 +172,9 @@ func (c *Controller) drain(ctx context.Context, group int, keys []uint32) error 
 	return nil
 }
 
-// finish removes the entries that only a recovery needs: first those that skip the place (table
-// gone), then those that matter only together with them (table taken).
+// finish removes the entries that are needed only during a recovery. It first removes those that
+// skip the place (table gone). Then it removes those that matter only together with them (table
+// taken).
 func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +193,8 @@ func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) 
 	return nil
 }
 
-// leave removes a switch whose recovery failed: it may have missed packets for groups that it has
-// taken over.
+// leave removes a switch from the chain when its recovery has failed. The switch may have missed
+// packets for groups that it has taken over.
 func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, why error) error {
 	ctx = context.WithoutCancel(ctx)
 	c.mu.Lock()
@@ -199,8 +205,8 @@ func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, w
 		at.by, at.active, at.skipped = nil, nil, true
 		c.plan.down[s.Name] = true
 		c.plan.beginSessions(before)
-		// Fence the switch first, if it is reachable: it must not continue to answer for groups
-		// that others serve again.
+		// Fence the switch first, if it is reachable. It must not continue to answer for groups
+		// that other switches serve again.
 		c.fence(ctx, s)
 	}
 	if err := c.updateAll(ctx, c.all()); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// BenchmarkPackets measures the interpreter's time per packet, for each kind that a chain sees.
-// Client requests come from the host at port 1, chain packets by port 2. Requests and versions
-// count up, so every write is new.
+// BenchmarkPackets measures the interpreter's time per packet, for each kind of packet that a chain
+// processes. Client requests come from the host at port 1, and chain packets come in at port 2.
+// Request numbers and versions increase, so every write is new.
 func BenchmarkPackets(b *testing.B) {
 	stamped := map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.20903", "session": "3", "request": "0x51a7e3b9"}
 	unordered := map[string]string{"session": "3", "request": "0x51a7e3b9"}
@@ -69,7 +69,7 @@ func BenchmarkPackets(b *testing.B) {
 	}
 }
 
-// benchmarkedChain makes a device a member of a chain, with a live lease.
+// benchmarkedChain makes the device a member of a chain, with a live lease.
 func benchmarkedChain(b testing.TB, d *interpreter, profile int, role string) *scenario {
 	b.Helper()
 	s := &scenario{open: func(*testing.T, int) device { return d }}

@@ -21,9 +21,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestChip runs the scenarios on the chip's tables and registers (include/chip), between v1model's
-// blocks. Each packet that becomes something else there than the transcript says is listed in
-// testdata/chip.txt, which explains what is meant to differ; -rewrite writes the lists again.
+// TestChip runs the scenarios on the chip's tables and registers (include/chip), placed between the
+// blocks of v1model. testdata/chip.txt lists each packet whose result differs from the transcript,
+// and explains the intended differences. The flag -rewrite writes the lists again.
 func TestChip(t *testing.T) {
 	text, err := bmv2json.Text("chip/compiled/netcraq_chip.json.gz")
 	check(t, err)
@@ -56,8 +56,8 @@ func TestChip(t *testing.T) {
 	}
 }
 
-// compare runs a scenario on the v1model program and on s, and writes each line that has another
-// outcome there.
+// compare runs a scenario file on the v1model program and on s. It writes to out each line whose
+// outcome differs between the two.
 func (s *scenario) compare(t *testing.T, out *strings.Builder, file string) {
 	s.names = eventNames(t)
 	model := &scenario{names: s.names, open: func(t *testing.T, profile int) device {
@@ -74,7 +74,7 @@ func (s *scenario) compare(t *testing.T, out *strings.Builder, file string) {
 	})
 }
 
-// outcome is a command's transcript, or its error.
+// outcome returns a command's transcript, or its error as text.
 func (s *scenario) outcome(t *testing.T, line string) string {
 	var out strings.Builder
 	if err := s.command(t, &out, line); err != nil {
@@ -85,12 +85,13 @@ func (s *scenario) outcome(t *testing.T, line string) string {
 
 func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n         ") }
 
-// chipDevice gives the chip's program the entries and the packets of the v1model program. A
-// scenario's versions have an epoch of 16 bits and its times are microseconds.
+// chipDevice runs the chip's P4 program. It accepts table entries and packets for the v1model
+// program, and converts them. Scenarios use epochs of 16 bits and times in microseconds, and the
+// chip uses other units.
 type chipDevice struct {
 	*interpreter
-	leases map[uint64]uint64 // the ports that sessions are leased to
-	clock  time.Duration     // added to the clock of which a LEASE counts
+	leases map[uint64]uint64 // the port to which each session is leased
+	clock  time.Duration     // offset that is added to the clock value in a LEASE packet
 }
 
 func (d *chipDevice) set(e p4rt.Entry) error {
@@ -116,7 +117,7 @@ func (d *chipDevice) remove(e p4rt.Entry) error {
 		delete(d.leases, e.Match["session"].Value.(uint64))
 	}
 	if e.Action == "set_chain" || e.Action == "set_slot" {
-		e.Action = "" // only the match counts
+		e.Action = "" // the action does not matter when an entry is deleted
 	}
 	entry, err := chip.Entry(e)
 	if err != nil {
@@ -148,17 +149,17 @@ func (d *chipDevice) send(port uint32, frame []byte) ([]output, error) {
 	return out, err
 }
 
-// The header of NetCRAQ in a frame without options.
+// netcraqAt is the position of the NetCRAQ header in a frame without IPv4 options.
 const netcraqAt = 14 + 20 + 8
 
-// hasHeader reports whether a switch's parser finds NetCRAQ's header in the frame: IPv4 without
-// options, not a fragment, UDP.
+// hasHeader reports whether a switch's parser finds a NetCRAQ header in the frame. The frame must
+// be IPv4 without options, not a fragment, and UDP.
 func hasHeader(frame []byte) bool {
 	return len(frame) >= netcraqAt+24 && frame[12] == 8 && frame[13] == 0 && frame[14] == 0x45 &&
 		frame[20]&0x3F == 0 && frame[21] == 0 && frame[23] == 17
 }
 
-// toChip changes a frame's version, and a LEASE's times, into those of a chip.
+// toChip converts the version in a frame, and the times in a LEASE, to the chip's format.
 func (d *chipDevice) toChip(frame []byte) error {
 	if !hasHeader(frame) {
 		return nil
@@ -189,7 +190,7 @@ func (d *chipDevice) toChip(frame []byte) error {
 	return nil
 }
 
-// fromChip changes a frame's version back.
+// fromChip converts the version in a frame from the chip's format.
 func fromChip(frame []byte) {
 	if !hasHeader(frame) {
 		return
@@ -205,13 +206,13 @@ func fromChip(frame []byte) {
 	binary.BigEndian.PutUint64(header[16:], uint64(version))
 }
 
-// chipEntriesNotMatched is how many of the entries no scenario matches yet. Four of them are for
-// the end of an epoch's sequence, which TestChipSequence reaches. Lower it with each scenario that
-// is added.
+// chipEntriesNotMatched is the number of table entries that no scenario matches. Four of them are
+// for the end of an epoch's sequence, which TestChipSequence reaches. Lower this number whenever a
+// new scenario matches more entries.
 const chipEntriesNotMatched = 10
 
-// TestChipSequence writes where the sequence of an epoch ends: the head gives no version that would
-// be one of the next epoch, and goes on when the chain has a new one.
+// TestChipSequence writes a key when the sequence of its epoch is used up. The head must not assign
+// a version of the next epoch. It must accept writes again when the chain has a new epoch.
 func TestChipSequence(t *testing.T) {
 	s := chipAlone(t)
 	s.commands(t, "chain 1 role=HEAD_TAIL epoch=5 head=10.0.200.2 tail=10.0.200.2 service=10.0.100.1",
@@ -220,7 +221,8 @@ func TestChipSequence(t *testing.T) {
 		{"send 1 WRITE key=0x01000001 value=last", "WRITE_COMMITTED"},
 		{"send 1 WRITE key=0x01000001 value=more", "OUTDATED"},
 		{"send 1 CAS key=0x01000001 version=5.16777214 value=more", "OUTDATED"},
-		{"send 1 READ key=0x01000001", `version=5.281474976710655 value="last"`}, // which stands for a chip's last
+		// the chip's last sequence is reported as the last sequence of the protocol
+		{"send 1 READ key=0x01000001", `version=5.281474976710655 value="last"`},
 		{"chain 1 role=HEAD_TAIL epoch=6 head=10.0.200.2 tail=10.0.200.2 service=10.0.100.1", ""},
 		{"send 1 WRITE key=0x01000001 value=next", `version=6.1 value="next"`},
 	} {
@@ -230,10 +232,11 @@ func TestChipSequence(t *testing.T) {
 	}
 }
 
-// TestChipClock reads under a lease when the chip's clock begins again, and when it reaches the end
-// of an old lease once more.
+// TestChipClock reads under a lease while the chip's clock wraps around. It also reads when the
+// clock reaches the end of an old lease a second time.
 func TestChipClock(t *testing.T) {
-	const round = (1 << 32) * 64 * time.Microsecond // of the clock as chip/netcraq_chip.p4 has it
+	// the time in which the clock of chip/netcraq_chip.p4 wraps around
+	const round = (1 << 32) * 64 * time.Microsecond
 	read := "send 1 READ key=0x01000001"
 	lease := "send 510 LEASE key=0x01000000 epoch=5 request=%d from=169.254.78.67:4000"
 	s := chipAlone(t)
@@ -260,7 +263,8 @@ func TestChipClock(t *testing.T) {
 	expect("renewed after it", round+2*time.Second, read, "READ_NOT_FOUND")
 }
 
-// chipAlone is a switch with the chip's program, a host at port 1 and a key.
+// chipAlone returns a scenario with one switch that runs the chip's program. The switch has a host
+// at port 1 and a key.
 func chipAlone(t *testing.T) *scenario {
 	t.Helper()
 	text, err := bmv2json.Text("chip/compiled/netcraq_chip.json.gz")
@@ -284,8 +288,8 @@ func (s *scenario) commands(t *testing.T, lines ...string) {
 	}
 }
 
-// TestChipEntries counts which constant entries of the chip's tables the scenarios' packets match.
-// An entry is a way through the program, as a branch is in netcraq.p4.
+// TestChipEntries counts how many constant entries of the chip's tables are matched by packets of
+// the scenarios. Each entry is a path through the program, like a branch in netcraq.p4.
 func TestChipEntries(t *testing.T) {
 	text, err := bmv2json.Text("chip/compiled/netcraq_chip.json.gz")
 	check(t, err)
@@ -335,8 +339,8 @@ func TestChipEntries(t *testing.T) {
 	}
 }
 
-// countEntries gives every table with constant entries a counter for each, and returns the tables'
-// names.
+// countEntries adds a counter to every table with constant entries, with a cell for each entry. It
+// also returns the names of these tables.
 func countEntries(t *testing.T, text []byte) (out []byte, tables []string) {
 	t.Helper()
 	var program map[string]any
@@ -375,7 +379,7 @@ func describeEntry(e *target.TableEntry) string {
 	return fmt.Sprintf("(%s) %s", strings.Join(words, " "), e.Action.Action)
 }
 
-// chipScenarios are the scenarios of values of 128 bits.
+// chipScenarios returns the scenario files with values of 128 bits.
 func chipScenarios(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/scenarios/*.txt")

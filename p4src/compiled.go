@@ -1,7 +1,7 @@
-// Package p4src holds the NetCRAQ P4 program as p4c compiled it, so that the project's binaries
-// need neither p4c nor a path to run it.
+// Package p4src embeds the compiled NetCRAQ P4 program, so that the project's binaries need neither
+// p4c nor a path to the program's files.
 //
-// The sources are alongside it: netcraq.p4 is where to start reading. compile.py compiles them into
+// The sources are in the same folder. Start reading at netcraq.p4. compile.py compiles them into
 // compiled/, and checks that the files there match the sources.
 package p4src
 
@@ -20,9 +20,9 @@ var compiled embed.FS
 // Profiles are the widths of the value field that the program is compiled for, in bits.
 var Profiles = []int{128, 1024, 4096, 8192}
 
-// Compiled returns the v1model program for values of valueBits bits: the BMv2 JSON (the P4Runtime
-// device configuration) and the P4Info in protobuf text form. For another width, the error lists
-// the profiles.
+// Compiled returns the v1model program for values of valueBits bits. The results are the BMv2 JSON
+// (the P4Runtime device configuration) and the P4Info in protobuf text form. If no program has this
+// width, the error lists the supported widths.
 func Compiled(valueBits int) (json, p4info []byte, err error) {
 	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.json.gz", valueBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.p4info.txtpb", valueBits))
@@ -34,8 +34,8 @@ func Compiled(valueBits int) (json, p4info []byte, err error) {
 	return json, p4info, err
 }
 
-// Write writes the program for values of valueBits bits into two files, BASE.json, uncompressed,
-// and BASE.p4info.txtpb, and returns their paths.
+// Write writes the program for values of valueBits bits into two files, and returns their paths.
+// The files are BASE.json, uncompressed, and BASE.p4info.txtpb.
 func Write(base string, valueBits int) (json, p4info string, err error) {
 	json, p4info = base+".json", base+".p4info.txtpb"
 	program, info, err := Compiled(valueBits)

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// BenchmarkKernel measures the time of the kernel's part for one packet (BPF_PROG_TEST_RUN),
-// without devices and sockets: a clean read at a member and a write at the head. The lower bound is
-// a program at the same hook that only swaps the frame's addresses.
+// BenchmarkKernel measures the kernel's time for one packet (BPF_PROG_TEST_RUN), without devices
+// and sockets. The packets are, for example, a clean read at a member and a write at the head. For
+// comparison, it measures a program at the same hook that only swaps the frame's addresses.
 func BenchmarkKernel(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -29,7 +29,7 @@ func BenchmarkKernel(b *testing.B) {
 			}
 			defer reflector.Close()
 			frame := make([]byte, 82)
-			frame[12], frame[23] = 8, 17 // UDP over IPv4
+			frame[12], frame[23] = 8, 17 // these bytes make the frame UDP over IPv4
 			b.ResetTimer()
 			_, each, err := reflector.Benchmark(frame, b.N, nil)
 			if err != nil {
@@ -42,7 +42,7 @@ func BenchmarkKernel(b *testing.B) {
 				for _, special := range []bool{false, true} {
 					name := p.name
 					if !special {
-						name += "_general" // every table is a map
+						name += "_general" // the program before specialisation, in which every table is a map
 					}
 					b.Run(fmt.Sprintf("%s/%d/%s", hook, profile, name), func(b *testing.B) {
 						benchmarkKernel(b, hook, profile, p, special)
@@ -56,12 +56,12 @@ func BenchmarkKernel(b *testing.B) {
 type benchmarkedPacket struct {
 	name, port, op string
 	fields         map[string]string
-	leased         bool   // the chain requires leases, and this switch has one
-	role           string // of the switch; "": HEAD
+	leased         bool   // whether the chain requires leases and this switch has a lease
+	role           string // role of the switch; empty means HEAD
 }
 
-// benchmarked are the packets of BenchmarkKernel, in the form of a scenario's lines: requests that
-// the switch answers or starts, and packets that pass it.
+// benchmarked lists the packets of BenchmarkKernel, in the format of scenario lines. Some are
+// requests that the switch answers or starts, and others are packets that pass through the switch.
 var benchmarked = []benchmarkedPacket{
 	{"READ", "1", "READ", nil, false, ""},
 	{"READ_leased", "1", "READ", nil, true, ""},
@@ -79,8 +79,8 @@ var benchmarked = []benchmarkedPacket{
 
 var stampedWrite = map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.1", "session": "3", "request": "1"}
 
-// BenchmarkProfile prints where the time goes, in nanoseconds: for each node of the program's
-// control flow on the packet's path, the time until the node and the time in it.
+// BenchmarkProfile prints the time, in nanoseconds, for each node of the program's control flow on
+// the packet's path. It prints the time until the node and the time in the node.
 func BenchmarkProfile(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -116,10 +116,10 @@ func BenchmarkProfile(b *testing.B) {
 
 const assigned = 7 // EVENT_WRITE_ASSIGNED of events.p4
 
-// BenchmarkCPUs measures how many packets one CPU and two CPUs process in a microsecond, and the
-// ratio. The packets are reads of different keys, and new writes: of different keys by different
-// sessions, of neighbouring slots by neighbouring sessions, and of one key. Each runs with one lock
-// for all registers and with stripes.
+// BenchmarkCPUs measures how many packets per microsecond one CPU and two CPUs process, and the
+// ratio of the two. The packets are reads of different keys and new writes. The writes go to
+// different keys by different sessions, to neighbouring slots by neighbouring sessions, or to one
+// key. Each case runs with one lock for all registers, and with lock striping.
 func BenchmarkCPUs(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -166,7 +166,9 @@ func BenchmarkCPUs(b *testing.B) {
 				}
 				b.ResetTimer()
 				var one, two, times []float64
-				for range 5 { // alternating, so that both see the same load of the machine
+				// measure one CPU and two CPUs alternately, so that both see the same load of the
+				// machine
+				for range 5 {
 					rate, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first}, count, b.N)
 					if err != nil {
 						b.Fatal(err)
@@ -193,7 +195,7 @@ func BenchmarkCPUs(b *testing.B) {
 	}
 }
 
-// requestAt returns the offset of the request number in a frame.
+// requestAt returns the position of the request number in a frame.
 func requestAt(b *testing.B, s *scenario) int {
 	frame, err := s.frame([]string{"send", "1", "WRITE"},
 		map[string]string{"key": "0x01000001", "session": "3", "request": "0x51a7e3b9"})
@@ -223,8 +225,8 @@ func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedP
 	b.ReportMetric(float64(each)/float64(time.Nanosecond), "ns/packet")
 }
 
-// benchmarkedSwitch returns the head of a chain, or the member that the packet names, and the
-// packet.
+// benchmarkedSwitch returns the switch that processes the packet, and the packet's frame. The
+// switch is the head of a chain, or has the role that the packet specifies.
 func benchmarkedSwitch(b *testing.B, profile int, packet benchmarkedPacket) (*kernel, []byte) {
 	t := &testing.T{}
 	k := newKernel(t, profile, ebpf.HookAuto)

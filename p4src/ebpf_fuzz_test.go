@@ -23,10 +23,10 @@ var (
 	fuzzSeed   = flag.Uint64("engine-seed", 1, "seed of TestEnginesAgree")
 )
 
-// TestEnginesAgree gives the same frames to the interpreter and to the kernel, at tc and at XDP:
-// NetCRAQ packets of every kind, intact and damaged, by every port, to switches in every role. All
-// engines must send the same frames in the same order, and end with the same registers and
-// counters.
+// TestEnginesAgree sends the same frames to the interpreter and to the eBPF engine, at tc and at
+// XDP. The frames are NetCRAQ packets of every kind, intact and damaged, at every port, to switches
+// in every role. All engines must send the same frames in the same order, and end with the same
+// registers and counters.
 func TestEnginesAgree(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -60,17 +60,19 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 	came := 0
 	for n := range frames {
 		switch n {
-		case frames / 8, frames / 2: // recompile for the tables' content, by paths
-			// at first, each packet finds that registers were written while it read them
+		// recompile the program for the present content of the tables, with code by paths
+		case frames / 8, frames / 2:
+			// in the first half of the test, each packet finds that registers were written while it
+			// read them
 			check(t, ebpf.Overtake(k.device, n < frames/2))
 			if check(t, ebpf.Specialise(k.device)); !ebpf.ByPaths(k.device) {
 				t.Fatal("the program was not made by its paths")
 			}
-		case frames / 4: // before and after the recompilation
+		case frames / 4: // switch to lock striping, once before and once after the second recompilation
 			check(t, ebpf.Stripe(k.device, true))
 		case 3 * frames / 4:
 			check(t, ebpf.Stripe(k.device, false))
-		case 7 * frames / 8: // write the entries again that the tables already have
+		case 7 * frames / 8: // write all existing table entries again
 			configure()
 		}
 		port, frame := randomInput(r, wire.Profile(profile))
@@ -119,7 +121,7 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 }
 
 // randomFrame makes a mostly correct NetCRAQ packet. It uses few keys, sessions and versions, so
-// that packets meet state that earlier packets left.
+// that packets often refer to the same state.
 func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply,
@@ -131,7 +133,7 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		p.Flags = wire.Flags(pick(0, 0, 1, 2, 4, 8, 8, 8, 0x18, 0x28, 0x38, 0x40, 0x80))
 	}
 	if r.IntN(16) == 0 {
-		p.Request = r.Uint32() // of another lease of the session
+		p.Request = r.Uint32() // a request number that belongs to another lease of the session
 	}
 	if r.IntN(3) > 0 {
 		p.Version = wire.Version(pick(3<<48, 2<<48) + uint64(r.IntN(9)))
@@ -146,7 +148,7 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		p.Flags, p.Status = 0, wire.Status(r.IntN(4))
 	}
 	payload, err := p.Marshal(profile)
-	if err != nil { // the encoder refuses the combination, such as flags that the op does not have
+	if err != nil { // the encoder refuses some combinations, for example flags that the op does not have
 		p.Flags = 0
 		if payload, err = p.Marshal(profile); err != nil {
 			payload = make([]byte, profile.ValueBytes()+24)
@@ -165,29 +167,32 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		panic(err)
 	}
 	switch r.IntN(12) {
-	case 0: // a byte somewhere in the headers
+	case 0: // change a byte of the headers
 		frame[r.IntN(66)] = byte(r.Uint32())
 	case 1:
 		frame = frame[:15+r.IntN(len(frame)-15)]
 	case 2:
 		frame = append(frame, make([]byte, r.IntN(40))...)
 	case 3:
-		frame[22] = byte(r.IntN(3)) // TTL
+		frame[22] = byte(r.IntN(3)) // change the TTL
 		fixChecksum(frame)
-	case 4: // a byte of the NetCRAQ header, which no checksum covers
+	case 4: // change a byte of the NetCRAQ header, which no checksum covers
 		frame[42+r.IntN(24)] ^= byte(1 << r.IntN(8))
 	}
 	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
-		frame[13]++ // a packet socket receives the 802.1Q tag outside the frame; TestHooks in switch/ebpf covers that
+		// do not send an 802.1Q tag, because a packet socket receives the tag outside the frame;
+		// TestHooks in switch/ebpf tests tags
+		frame[13]++
 	}
 	if len(frame) > 42 && frame[42] == byte(wire.Lease) {
-		frame[42] = byte(wire.Read) // a LEASE's answer contains the time, which differs between engines
+		// replace LEASE, because its answer contains the time, which differs between engines
+		frame[42] = byte(wire.Read)
 	}
 	return frame
 }
 
-// sendFast is like send, but returns as soon as the expected number of frames has come out. Extra
-// frames then appear with the next frame.
+// sendFast is like send, but returns as soon as the expected number of frames has arrived.
+// Additional frames are returned by the next call.
 func (k *kernel) sendFast(port uint32, frame []byte, expect int) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil

@@ -12,12 +12,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// memoryMost is the memory limit of a switch, in bytes.
+// memoryMost is the maximum memory of a switch, in bytes.
 const memoryMost = 256 << 20
 
-// TestMemory fills every slot of a switch with a key and every cell with a value, and adds up the
-// memory: this process's resident memory, and what the kernel charges to its BPF maps and programs.
-// Memory that is mapped into both counts twice, so the sum is an upper bound.
+// TestMemory fills every slot of a switch with a key and every cell with a value, and then adds up
+// the memory. It adds this process's resident memory and the memory that the kernel charges to the
+// BPF maps and programs. Memory that is mapped by the process counts twice, so the sum is an upper
+// bound.
 func TestMemory(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -42,7 +43,7 @@ func TestMemory(t *testing.T) {
 					t.Fatalf("%s has %d cells, fewer than %d slots", r.Name, r.Size, c.slots)
 				}
 			}
-			debug.FreeOSMemory() // drop the test's own garbage
+			debug.FreeOSMemory() // free the garbage of the test itself
 			process, kernel := residentBytes(t), bpfBytes(t)
 			t.Logf("%d slots of %d bits: process %d MB + BPF maps and programs %d MB", c.slots, c.profile, process>>20, kernel>>20)
 			if process == 0 || kernel == 0 {
@@ -55,7 +56,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// field returns the number after a name in a text of lines "name: number ...".
+// field returns the number after a name in a text that has lines "name: number ...".
 func field(text, name string) (int64, bool) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {
@@ -74,7 +75,7 @@ func residentBytes(t *testing.T) int64 {
 }
 
 // bpfBytes returns the bytes that the kernel charges to the maps and programs that this process has
-// open, each counted once.
+// open. Each map and program counts once.
 func bpfBytes(t *testing.T) (sum int64) {
 	files, err := os.ReadDir("/proc/self/fdinfo")
 	check(t, err)
@@ -82,7 +83,7 @@ func bpfBytes(t *testing.T) (sum int64) {
 	for _, f := range files {
 		b, err := os.ReadFile("/proc/self/fdinfo/" + f.Name())
 		if err != nil {
-			continue // closed meanwhile, such as the descriptor of the directory itself
+			continue // the descriptor was closed since the folder was read, as the folder's own descriptor is
 		}
 		text := string(b)
 		memlock, ok := field(text, "memlock")

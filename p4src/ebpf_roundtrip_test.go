@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// BenchmarkRoundTrip measures a clean read from a UDP socket in one namespace, over a veth pair,
-// answered by a switch in another: one client, one request at a time. The client's stack leaves
-// checksums to its device, as usual.
+// BenchmarkRoundTrip measures a clean read by one client, one request at a time. The client sends
+// from a UDP socket in one network namespace, over a veth pair, to a switch in another namespace.
+// As usual, the client's stack leaves checksums to its device.
 func BenchmarkRoundTrip(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -38,7 +38,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	client, err := netns.New()
 	must(err)
 	defer client.Close()
-	space, err := netns.New() // the switch's namespace, which this thread is in now
+	space, err := netns.New() // create the switch's namespace, and move this thread into it
 	must(err)
 	defer space.Close()
 	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "s1"}, PeerName: "h1"}))

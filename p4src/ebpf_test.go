@@ -20,11 +20,11 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// hooks are the attachment points of the eBPF engine.
+// hooks are the hooks at which the eBPF engine can be attached.
 var hooks = []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP}
 
-// TestScenariosInKernel runs the scenarios on the eBPF engine at both hooks, on veth pairs in a
-// network namespace of its own.
+// TestScenariosInKernel runs the scenarios on the eBPF engine, at both hooks. It uses veth pairs in
+// a separate network namespace.
 func TestScenariosInKernel(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -41,21 +41,21 @@ func TestScenariosInKernel(t *testing.T) {
 	}
 }
 
-// kernel is a switch in this process whose packets the kernel processes.
+// kernel is a switch in this process. The kernel processes its packets with eBPF programs.
 type kernel struct {
-	*interpreter // for the names and widths of entries
+	*interpreter // converts the names and widths in table entries
 	device       target.Device
-	sockets      map[uint32]int // by port: AF_PACKET socket on the other end of its veth pair
+	sockets      map[uint32]int // the AF_PACKET socket on the other end of each port's veth pair
 
 	mu      sync.Mutex
-	packets []output // packet-ins since the last send
+	packets []output // packet-ins since the last call of send
 }
 
 func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	t.Helper()
 	k := &kernel{interpreter: newInterpreter(t, profile, nil), sockets: map[uint32]int{}}
-	// This thread is in the namespace until the end of this function. The namespace exists as long
-	// as the switch and the sockets.
+	// This thread stays in the namespace until the function returns. Afterwards the switch and the
+	// sockets keep the namespace alive.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -66,7 +66,8 @@ func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // fewer frames from the kernel itself
+		// IPv6 is disabled to reduce the number of frames that the kernel itself sends
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Hook: hook, Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
@@ -149,12 +150,12 @@ func (k *kernel) events() ([]uint64, error) {
 	return out, nil
 }
 
-// send returns what comes out, as soon as the kernel has processed the frame. The kernel does that
-// before the sender's call returns, but frames on their way to a socket may wait for a software
-// interrupt.
+// send sends a frame, and returns the frames that leave the switch. The kernel processes a frame
+// before the sender's system call returns, but outgoing frames may reach their sockets later, in a
+// software interrupt.
 func (k *kernel) send(port uint32, frame []byte) ([]output, error) { return k.sendFor(port, frame, 0) }
 
-// sendFor implements waiting.
+// sendFor implements the interface waiting.
 func (k *kernel) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil
@@ -170,8 +171,8 @@ func (k *kernel) sendFor(port uint32, frame []byte, expected int) ([]output, err
 	} else if _, err := unix.Write(k.sockets[port], frame); err != nil {
 		return nil, fmt.Errorf("sending by port %d: %w", port, err)
 	}
-	// On a busy machine the frame may wait before the switch processes it. The event counter tells
-	// when it has been.
+	// On a busy machine the switch may process the frame late. The event counter shows when the
+	// switch has processed it.
 	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(
 		50 * time.Microsecond) {
 		after, err := k.events()

@@ -20,17 +20,17 @@ import (
 
 var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: 200,000 to the interpreter, fewer to the others")
 
-// hostileNetwork configures the attacked switch, which is the only member of chain 1 and the tail
-// of chain 2. Port 1: the victim, with principal 1. Port 4: a host whose port is closed. Port 5:
-// the hostile host, with principal 9, which is the only one that may use key 3. Ports 2 and 3:
-// other switches.
+// hostileNetwork configures the attacked switch. It is the only member of chain 1, and the tail of
+// chain 2. Port 1 has the victim, with principal 1. Port 4 has a host whose port is closed. Port 5
+// has the hostile host, with principal 9, which is the only host that may use key 3. Ports 2 and 3
+// have other switches.
 var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 5 host principal=9 address=10.0.5.5", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
 	"route 10.0.1.1/32 port=1 mac=02:00:00:00:01:01", "route 10.0.4.4/32 port=4 mac=02:00:00:00:04:04", "route 10.0.5.5/32 port=5 mac=02:00:00:00:05:05",
 	"route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.0.0/16 port=3 mac=02:00:00:00:00:03", "route 169.254.78.67/32 controller",
 	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=65535", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
 	"group 257 1:2 2:1", "group 258 2:2 3:1", "group 259 3:2 2:1", "group 261 5:2 2:1",
-	// Servers at the victim's port and at the hostile host's port watch keys. Each watches the keys
-	// of its own host.
+	// The victim's server and the hostile host's server watch keys. Each server watches the keys of
+	// its own host.
 	"watched-chain 1 epoch=3 ack-group=8 reply-group=512", "watched-chain 2 epoch=3 ack-group=8 reply-group=512",
 	"watched-key 0x01000001", "watched-key 0x01000002", "watched-key 0x01000003", "watched-key 0x02000001",
 	"watcher 1 0x01000001 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001", "watcher 1 0x01000002 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001",
@@ -39,10 +39,11 @@ var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 
 	"chain 1 role=HEAD_TAIL epoch=3 service=10.0.100.1 ack-group=7 reply-group=256",
 	"chain 2 role=TAIL epoch=3 head=10.0.200.1 tail=10.0.200.2 service=10.0.100.1 ack-group=7 reply-group=256"}
 
-// TestHostileHost: a hostile host can change nothing of others. It sends random frames, and
-// mutations of harmful ones, by a closed port and by the port of a host that may use one key. No
-// other key's value and no other host's session changes, the switch sends no protocol message that
-// others would believe, and the victim gets its answers all along.
+// TestHostileHost checks that a hostile host cannot affect other hosts. It sends random frames, and
+// mutations of harmful frames, through a closed port and through the port of a host that may use
+// one key. The values of other keys and the sessions of other hosts must not change. The switch
+// must not send protocol messages that others would believe, and the victim must get its answers
+// throughout.
 func TestHostileHost(t *testing.T) {
 	frames := func(usual int) int {
 		if *hostileFrames > 0 {
@@ -73,7 +74,7 @@ func TestHostileHost(t *testing.T) {
 // attacked is a target that accepts many frames at once.
 type attacked interface {
 	device
-	// burst sends frames by a port and returns what came out.
+	// burst sends frames through a port, and returns the frames that leave the switch.
 	burst(port uint32, frames [][]byte) ([]output, error)
 }
 
@@ -93,7 +94,7 @@ func attack(t *testing.T, d attacked, frames int) {
 		for range 5 {
 			out, err := d.send(number, frame)
 			check(t, err)
-			if op == "FETCH" { // ignore a late NOTIFY of an earlier write
+			if op == "FETCH" { // ignore a late NOTIFY about an earlier write
 				out = slices.DeleteFunc(out, func(o output) bool { return o.port != controllerPort })
 			}
 			if len(out) > 0 {
@@ -165,8 +166,8 @@ func attack(t *testing.T, d attacked, frames int) {
 	}
 }
 
-// hostileFrame returns a random frame, or one that some switch would believe if it were undamaged
-// and came by another port.
+// hostileFrame returns a random frame, or a mutation of a frame that a switch would believe if it
+// came from another port.
 func hostileFrame(r *rand.Rand) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	frame := randomFrame(r, wire.Profile128)
@@ -174,7 +175,7 @@ func hostileFrame(r *rand.Rand) []byte {
 		return frame
 	}
 	ip, udp := frame[14:34], frame[34:42]
-	if r.IntN(2) == 0 { // existing keys and sessions, and request numbers that would block a session
+	if r.IntN(2) == 0 { // use existing keys and sessions, and request numbers that would block a session
 		binary.BigEndian.PutUint16(frame[46:], uint16(pick(0, 1, 2, 64, 65, 70, 71, 4095)))
 		binary.BigEndian.PutUint32(frame[50:], uint32(pick(1001, 0xFFFFFFFF, 1000+wire.RequestWindow,
 			uint64(r.Uint32()))))
@@ -212,8 +213,8 @@ func hostileFrame(r *rand.Rand) []byte {
 	return frame
 }
 
-// forgery says what is wrong with a frame that came out after a hostile host's frame; "" means
-// nothing.
+// forgery checks a frame that left the switch after a frame of the hostile host. It returns what is
+// wrong with the frame, or "" if nothing is wrong.
 func forgery(from uint32, o output) string {
 	if o.port == controllerPort {
 		return "to the controller"
@@ -221,7 +222,7 @@ func forgery(from uint32, o output) string {
 	f, payload, err := wire.ParseFrame(o.frame)
 	if err != nil {
 		if len(o.frame) < 38 || o.frame[23] != 17 {
-			return "" // not NetCRAQ: routed like any other packet
+			return "" // the frame is not a NetCRAQ packet, so the switch routes it like any other packet
 		}
 		if o.frame[14] != 0x45 || binary.BigEndian.Uint16(o.frame[20:])&0x3FFF != 0 {
 			return "UDP in a fragment, or with options"
@@ -249,10 +250,10 @@ func forgery(from uint32, o output) string {
 		}
 		return ""
 	case (o.port == 2 || o.port == 3) && p.Op == wire.Ack && p.Key == 0x01000003:
-		return "" // the ACK of its own write
+		return "" // the frame is the ACK of the hostile host's own write
 	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own &&
 		p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && f.Principal == 9:
-		return "" // its own request, with its own principal
+		return "" // the frame is the hostile host's own request, with its own principal
 	}
 	return "what others would believe"
 }
@@ -278,12 +279,13 @@ func (k *attackedKernel) burst(port uint32, frames [][]byte) ([]output, error) {
 type attackedProcess struct{ *process }
 
 func (p *attackedProcess) burst(port uint32, frames [][]byte) ([]output, error) {
-	const atOnce = 16 // BMv2 drops frames when more than 32 arrive at once
+	const atOnce = 16 // maximum number of frames to send at once; BMv2 drops frames when more than 32 arrive at once
 	return burst(p.sockets, p.events, port, frames, atOnce, 2*time.Millisecond, 20*time.Millisecond)
 }
 
-// burst sends frames by a port's socket, a few at a time. It collects what comes out at all ports
-// until nothing has come for `late`, because a target's threads hand frames over with a delay.
+// burst sends frames through a port's socket, a few at a time. It collects the frames that leave
+// the switch at any port, until no frame has arrived for the time `late`. It must wait because the
+// threads of a target deliver frames with a delay.
 func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32, frames [][]byte, atOnce int,
 	quiet, late time.Duration) (out []output, err error) {
 	buffer := make([]byte, 65536)
@@ -294,7 +296,8 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 		}
 		return n, err
 	}
-	// arrived waits until the switch has counted that many events, but not longer than `most`.
+	// arrived waits until the switch has counted the given number of events, but at most for the
+	// time `most`.
 	arrived := func(all uint64, most time.Duration) error {
 		for end := time.Now().Add(most); ; {
 			if n, err := counted(); err != nil || n >= all || time.Now().After(end) {
@@ -331,7 +334,8 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 		}
 		sent := uint64(0)
 		for _, f := range some {
-			// the kernel does not send a frame shorter than an Ethernet header
+			// writing a frame shorter than an Ethernet header fails, so the frame does not count as
+			// sent
 			if _, err := unix.Write(sockets[port], f); err == nil {
 				sent++
 			}
@@ -344,7 +348,7 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 			return nil, err
 		}
 	}
-	// Wait, or late frames would be taken for the answer to the next query.
+	// Wait for late frames. Otherwise they would be taken for the answer to the next query.
 	if err := arrived(all, 5*late); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// TestScenariosPSA runs the same scenarios on the PSA program: its transcripts are the same.
+// TestScenariosPSA runs the same scenarios on the PSA program. The transcripts must be the same.
 func TestScenariosPSA(t *testing.T) {
 	eachScenario(t, func(t *testing.T, file string) {
 		s := &scenario{open: func(t *testing.T, profile int) device {
@@ -45,8 +45,8 @@ func TestScenariosPSA(t *testing.T) {
 }
 
 // TestScenariosCoverEveryBranch runs the scenarios of the 128-bit profile on a copy of the program
-// that has a counter at both outcomes of each condition. An outcome that no packet takes fails the
-// test, unless `unreachable` lists it.
+// that counts both outcomes of each condition. The test fails if no packet causes an outcome,
+// unless `unreachable` lists the outcome.
 func TestScenariosCoverEveryBranch(t *testing.T) {
 	var counted *interpreter
 	var branches []string
@@ -105,7 +105,7 @@ func TestScenariosCoverEveryBranch(t *testing.T) {
 	t.Logf("%d packets, %d branches, %d taken", packets, len(branches), len(branches)-len(missing)-len(unreachable))
 }
 
-// unreachable lists the outcomes that no packet can take, with the reason.
+// unreachable lists the outcomes of conditions that no packet can cause, with the reason.
 var unreachable = map[string]string{}
 
 func eachScenario(t *testing.T, f func(t *testing.T, file string)) {
@@ -118,7 +118,7 @@ func eachScenario(t *testing.T, f func(t *testing.T, file string)) {
 	}
 }
 
-// interpreter is a device in this process.
+// interpreter is a switch that the interpreter runs in this process.
 type interpreter struct {
 	info     *p4rt.Info
 	program  *bmv2json.Program
@@ -149,8 +149,8 @@ func interpreterOf(t *testing.T, text, p4info []byte) *interpreter {
 	return &interpreter{info: info, program: program, pipeline: pipeline, now: time.Second}
 }
 
-// entry converts a P4Runtime entry into the engine's form: names instead of ids, and values of full
-// width.
+// entry converts a P4Runtime entry to the engine's format, which has names instead of ids, and
+// values of full width.
 func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
 	encode := (*p4rt.Info).Encode
 	if e.Action == "" {
@@ -188,7 +188,7 @@ func (d *interpreter) entry(e p4rt.Entry) (string, *target.TableEntry, error) {
 	return table.Preamble.Name, out, nil
 }
 
-// encodeMatch encodes only an entry's match, to delete the entry.
+// encodeMatch encodes only the match of an entry. It is used to delete the entry.
 func encodeMatch(info *p4rt.Info, e p4rt.Entry) (*v1.TableEntry, error) {
 	tables, actions := info.P4Info.Tables, info.P4Info.Actions
 	t := slices.IndexFunc(tables, func(t *configv1.Table) bool { return t.Preamble.Alias == e.Table })
@@ -245,11 +245,11 @@ func (d *interpreter) group(g p4rt.Group) error {
 	return d.pipeline.SetMulticastGroup(g.ID, replicas)
 }
 
-// hostRate is the name of the meter for hosts' packets.
+// hostRate is the name of the meter for packets from hosts.
 const hostRate = "NetcraqIngress.pipeline.admission.host_rate"
 
-// packetsAtOnce configures a meter that lets the given number of packets pass and never refills, so
-// a transcript does not depend on the machine's speed.
+// packetsAtOnce configures a meter that lets the given number of packets pass and never refills. So
+// transcripts do not depend on the machine's speed.
 func packetsAtOnce(packets int64) *target.MeterConfig {
 	r := target.MeterRate{Burst: uint64(packets)}
 	return &target.MeterConfig{Committed: r, Peak: r}
@@ -282,8 +282,8 @@ func (d *interpreter) send(port uint32, frame []byte) ([]output, error) {
 
 const coverageCounter = "coverage"
 
-// instrument returns the program with a counter at both outcomes of every condition, and the
-// meaning of each of the counter's cells, as "condition in source: outcome".
+// instrument returns the program with a counter at both outcomes of every condition. It also
+// returns the meaning of each cell of the counter, as "condition in source: outcome".
 func instrument(t *testing.T, text []byte) ([]byte, []string) {
 	t.Helper()
 	var program map[string]any

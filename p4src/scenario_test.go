@@ -20,9 +20,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// The scenarios in testdata/scenarios specify what one switch does with its packets: commands in,
-// transcript out. People can read them, and they run on any target: on the interpreter in this
-// process (TestScenarios), and on switches over P4Runtime and real interfaces (TestTargets).
+// The scenarios in testdata/scenarios specify what one switch does with its packets. Each scenario
+// has commands, and the transcript that they must produce. People can read scenarios, and scenarios
+// run on any target. TestScenarios runs them on the interpreter in this process, and TestTargets on
+// switches over P4Runtime and real interfaces.
 //
 //	switch [profile=128]                           a new switch with the program and empty tables
 //	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
@@ -38,20 +39,22 @@ import (
 //	group ID PORT:INSTANCE ...                     a multicast group
 //	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
 //
-// A command may have several lines: each line of a `send` (or of a configuration command) is one
-// command. A packet's transcript has the frames that leave the switch, by port, and the event that
-// the packet counted. spoil damages the frame on purpose; the function spoil has the ways.
+// A directive may have several lines, and each line is one command. The transcript of a packet has
+// the frames that leave the switch, by port, and the event that the switch counted for the packet.
+// spoil damages the frame on purpose; the function spoil has the ways.
 
-// device is a switch under test. Its tables have the names of P4Info's aliases.
+// device is a switch under test. It uses the table names that are the aliases in P4Info.
 type device interface {
-	// set inserts an entry, or modifies an existing one. remove uses only the entry's match.
+	// set inserts an entry, or modifies an existing entry. The method remove uses only the match of
+	// the entry.
 	set(p4rt.Entry) error
 	remove(p4rt.Entry) error
 	group(p4rt.Group) error
-	// rate limits a host port: it accepts that many packets, and none after them.
+	// rate limits the packets of the host at a port. The switch accepts the given number of
+	// packets, and then none.
 	rate(port uint32, packets int64) error
-	// send gives the switch a frame by a port and returns what comes out before the switch is idle
-	// again.
+	// send sends a frame to the switch at a port. It returns the frames that the switch sends until
+	// it is idle again.
 	send(port uint32, frame []byte) ([]output, error)
 	events() ([]uint64, error)
 }
@@ -63,13 +66,13 @@ type output struct {
 
 const controllerPort = 510
 
-// scenario is a scenario file that runs.
+// scenario is the state of a scenario file while it runs.
 type scenario struct {
 	open    func(t *testing.T, profile int) device
 	device  device
 	profile wire.Profile
-	names   map[int]string // event names by number
-	sent    int            // packets so far
+	names   map[int]string // names of events by the event's number
+	sent    int            // number of packets sent so far
 }
 
 func eventNames(t *testing.T) map[int]string {
@@ -106,7 +109,8 @@ func (s *scenario) run(t *testing.T, file string) {
 	})
 }
 
-// commandLines are the commands of one directive: itself, or each of its lines.
+// commandLines returns the commands of a directive: the directive itself, or each line of its
+// input.
 func commandLines(d *datadriven.TestData) []string {
 	lines := []string{strings.TrimSpace(d.Cmd + " " + joinArgs(d))}
 	if d.Input == "" {
@@ -304,7 +308,7 @@ func (s *scenario) send(out *strings.Builder, p []string, o map[string]string) e
 		return err
 	}
 	if port == controllerPort {
-		frame = append([]byte{0, 0x40}, frame...) // packet_out: submit_to_ingress
+		frame = append([]byte{0, 0x40}, frame...) // packet-out header with submit_to_ingress
 		if v := o["out"]; v != "" {
 			binary.BigEndian.PutUint16(frame, uint16(number(v))<<7)
 		}
@@ -407,7 +411,7 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 			}
 		}
 	}
-	f.Principal = 1 // as the first switch sets it for the host h
+	f.Principal = 1 // the principal that the first switch sets for the host h
 	if v := o["principal"]; v != "" {
 		f.Principal = uint16(number(v))
 	}
@@ -429,13 +433,13 @@ func spoil(frame []byte, how string) ([]byte, error) {
 	n := number(value)
 	switch what {
 	case "":
-	case "cut": // the frame ends n bytes early
+	case "cut": // cut n bytes from the end of the frame
 		return frame[:len(frame)-int(n)], nil
-	case "cut-honestly": // ... and the lengths match
+	case "cut-honestly": // cut n bytes from the end, and correct the lengths
 		frame = frame[:len(frame)-int(n)]
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(frame)-14))
 		binary.BigEndian.PutUint16(udp[4:], uint16(len(frame)-34))
-	case "grow": // n more bytes, and the lengths match
+	case "grow": // append n bytes, and correct the lengths
 		frame = append(frame, make([]byte, n)...)
 		ip, udp = frame[14:], frame[34:]
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(frame)-14))
@@ -454,17 +458,17 @@ func spoil(frame []byte, how string) ([]byte, error) {
 		binary.BigEndian.PutUint16(frame[12:], uint16(n))
 	case "protocol":
 		ip[9] = byte(n)
-	case "fragment": // n is the word of flags and fragment offset
+	case "fragment": // set the word of flags and fragment offset to n
 		binary.BigEndian.PutUint16(ip[6:], uint16(n))
-	case "ihl": // n is the header length, without options in the packet
+	case "ihl": // set the header length to n, without adding options
 		ip[0] = 0x40 | byte(n)
-	case "options": // n words of options, each of four NOPs
+	case "options": // add n words of options, of four NOPs each
 		with := append(slices.Clone(frame[:34]), bytes.Repeat([]byte{1}, 4*int(n))...)
 		frame = append(with, frame[34:]...)
 		ip = frame[14:]
 		ip[0] += byte(n)
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-	case "tag": // an 802.1Q or 802.1ad tag, with type n
+	case "tag": // add an 802.1Q or 802.1ad tag of type n
 		with := append(slices.Clone(frame[:12]), byte(n>>8), byte(n), 0, 0)
 		return append(with, frame[12:]...), nil
 	case "checksum":
@@ -491,7 +495,8 @@ func fixChecksum(frame []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
-// describe describes a frame that left the switch. It omits what depends on the switch's clock.
+// describe describes a frame that left the switch, without the values that depend on the switch's
+// clock.
 func (s *scenario) describe(x output) string {
 	frame := x.frame
 	where := fmt.Sprintf("port %d", x.port)

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// steps counts the work of a target that executes statement by statement, as BMv2 does, for one
-// packet.
+// steps counts the work for one packet on a target that executes statement by statement, as BMv2
+// does.
 type steps struct {
 	program                                 *bmv2json.Program
 	conditions, tables, actions, primitives int
@@ -40,10 +40,10 @@ func (s *steps) Event(e interp.Event) {
 	}
 }
 
-// TestSteps counts, for each kind of packet that a chain sees, the work of BMv2: conditions to
-// evaluate, tables to apply (most of which p4c generates to hold statements), actions and
-// primitives to execute. testdata/steps.txt has the counts, so whoever changes the program sees the
-// cost there. -rewrite writes the file again.
+// TestSteps counts the work of BMv2 for each kind of packet that a chain processes. It counts
+// evaluated conditions, applied tables (most of which p4c generates to hold statements), and
+// executed actions and primitives. testdata/steps.txt has the counts, so a change of the program
+// shows its cost there. The flag -rewrite writes the file again.
 func TestSteps(t *testing.T) {
 	const file = "testdata/steps.txt"
 	stamped := map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.9", "session": "3", "request": "9"}
@@ -85,7 +85,8 @@ func TestSteps(t *testing.T) {
 		}
 		text += fmt.Sprintf("%-28s %10d %7d %8d %11d\n", p.name, count.conditions, count.tables, count.actions, count.primitives)
 	}
-	if flag.Lookup("rewrite").Value.String() == "true" { // datadriven's flag, which also rewrites the scenarios
+	// the flag is defined by package datadriven, and also rewrites the scenarios
+	if flag.Lookup("rewrite").Value.String() == "true" {
 		check(t, os.WriteFile(file, []byte(text), 0o644))
 		return
 	}

@@ -20,11 +20,11 @@ import (
 
 var targetFrames = flag.Int("target-frames", 600, "frames that TestTargetsAgree gives to each real switch")
 
-// TestTargetsAgree sends random frames to real switches, one after the other over their interfaces
-// and packet-out, and compares what comes out with the interpreter's output in this process.
-// TestTargets compares packets that a person chose; this test finds those that nobody thought of.
-// It includes BMv2, if it is installed, which so checks the interpreter that the other engines are
-// compared with.
+// TestTargetsAgree sends random frames to real switches, one after the other, over their interfaces
+// and by packet-out. It compares the frames that leave a switch with the interpreter's output in
+// this process. TestTargets uses packets that a person chose, and this test finds cases that nobody
+// thought of. If BMv2 is installed, the test includes it. So BMv2 checks the interpreter, which is
+// the reference for the other engines.
 func TestTargetsAgree(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -32,6 +32,7 @@ func TestTargetsAgree(t *testing.T) {
 	roles := []string{"HEAD", "REPLICA", "TAIL", "HEAD_TAIL"}
 	for _, target := range realTargets {
 		t.Run(target.name, func(t *testing.T) {
+			t.Parallel() // a target's test waits most of the time
 			command := target.command(t)
 			for i, role := range roles {
 				profile := []int{128, 8192}[i%2]
@@ -45,8 +46,8 @@ func TestTargetsAgree(t *testing.T) {
 	}
 }
 
-// fuzzConfiguration returns the chain and the routes of a switch that gets random frames, as
-// scenario commands.
+// fuzzConfiguration returns scenario commands that configure the chain and the routes of a switch
+// for random frames.
 func fuzzConfiguration(role string) []string {
 	return []string{"port 1 host principal=1", "lease 1-3 1", "grant 1 2 read", "grant 2 1 read write", "port 2 fabric", "port 3 fabric",
 		"peer 1 2 predecessor tail member", "peer 1 3 tail member", "address 10.0.100.1", "address 10.0.200.2",
@@ -70,7 +71,7 @@ func randomInput(r *rand.Rand, profile wire.Profile) (port uint32, frame []byte)
 	}
 	header := []byte{0, 0x40}
 	if r.IntN(8) == 0 {
-		header = []byte{0, 0x80} // to port 1, unchanged
+		header = []byte{0, 0x80} // the switch sends the frame to port 1, unchanged
 	}
 	return port, append(header, frame...)
 }
@@ -104,7 +105,7 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	check(t, err)
 	got, err := p.events()
 	check(t, err)
-	want[0] += uint64(frames) // the barriers, which are not NetCRAQ packets
+	want[0] += uint64(frames) // the barrier frames, which are not NetCRAQ packets
 	for i := range want {
 		if want[i] != got[i] {
 			t.Errorf("event %d was counted %d times, by the interpreter %d times", i, got[i], want[i])
@@ -113,10 +114,10 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	t.Logf("%d frames, %d out", frames, came)
 }
 
-// exchange sends a frame, and after it on the same path a barrier: a plain packet that the switch
-// only routes. When the barrier has come out, the switch has processed the frame, but its other
-// threads may still carry copies and packet-ins. So exchange waits for the expected number of
-// frames, and then a moment for more.
+// exchange sends a frame, and then a barrier frame on the same path, which the switch only routes.
+// When the barrier frame has left the switch, the switch has processed the first frame. Other
+// threads of the switch may still have copies and packet-ins to deliver. So exchange waits for the
+// expected number of frames, and then for a short time for more frames.
 func (p *process) exchange(port uint32, frame []byte, number uint32, expect int) ([]output, error) {
 	p.mu.Lock()
 	p.packets = nil
@@ -181,10 +182,11 @@ func (p *process) exchange(port uint32, frame []byte, number uint32, expect int)
 	}
 }
 
-// settled is the time after the barrier and the expected frames in which more may come.
+// settled is the time to wait for more frames after the barrier frame and the expected frames have
+// arrived.
 const settled = 2 * time.Millisecond
 
-// barrierFrame returns a UDP packet to a host at port 1, and the mark at its end.
+// barrierFrame returns a UDP packet to a host at port 1, and the mark at the end of the packet.
 func barrierFrame(number uint32) (frame, mark []byte) {
 	mark = binary.BigEndian.AppendUint32([]byte("barrier "), number)
 	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xC},

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// TestDeadSwitchStopsAnswering kills a switch whose programs stay on the ports when it dies, as on
-// kernels before 6.6. They continue answering reads, but not beyond the read lease that the
-// controller gave.
+// TestDeadSwitchStopsAnswering kills a switch whose eBPF programs stay attached to the ports, as on
+// kernels before 6.6. These programs continue to answer reads, but must stop when the read lease
+// from the controller ends.
 func TestDeadSwitchStopsAnswering(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -78,7 +78,8 @@ func TestDeadSwitchStopsAnswering(t *testing.T) {
 		}
 		return wire.Packet{}, false
 	}
-	if a, ok := ask(); !ok || a.Status != wire.NotFound { // NOT_FOUND is a statement about the present, as a value is
+	// A live switch answers the read with NOT_FOUND, because the key was never written.
+	if a, ok := ask(); !ok || a.Status != wire.NotFound {
 		t.Fatalf("the switch lives: %v, %v", ok, a.String())
 	}
 	check(t, p.process.Kill())

@@ -20,9 +20,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// TestTargetsServeDuringWrites sends a real switch the same read over and over, one at a time,
-// while a controller writes entries and groups and reads registers and counters. Every read must be
-// answered, and with the right value.
+// TestTargetsServeDuringWrites sends a real switch the same read repeatedly, one at a time.
+// Meanwhile a controller writes entries and groups, and reads registers and counters. Every read
+// must be answered with the right value.
 func TestTargetsServeDuringWrites(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -36,7 +36,7 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			}
 			write := wire.Packet{Op: wire.Write, Session: 1, Request: 1, Key: 0x01000001, Value: []byte("steady")}
 			answered := false
-			for range 3 { // BMv2 may still be busy loading its program
+			for range 3 { // retry, because BMv2 may still be busy loading its program
 				out, err := p.send(1, queryFrame(t, write))
 				check(t, err)
 				answered = answered || len(out) > 0
@@ -46,16 +46,24 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			}
 			stop, done := make(chan struct{}), make(chan error, 1)
 			var reads atomic.Int64
-			go func() { done <- p.keepReading(t, stop, &reads) }()
+			go func() {
+				err := p.keepReading(t, stop, &reads)
+				if err != nil {
+					t.Error(err)
+				}
+				done <- err
+			}()
 			rounds := 0
-			const enough = 100 // reads, which take longer on a busy machine
-			for begin := time.Now(); time.Since(begin) < time.Second || rounds < 3 ||
-				reads.Load() < enough && time.Since(begin) < 20*time.Second; rounds++ {
-				// BMv2 has no registers over P4Runtime
+			const enough = 100 // minimum number of reads; reads take longer on a busy machine
+			for begin := time.Now(); len(done) == 0 && (time.Since(begin) < time.Second || rounds < 3 ||
+				reads.Load() < enough && time.Since(begin) < 20*time.Second); rounds++ {
+				// BMv2 does not support registers over P4Runtime
 				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc")
 			}
 			close(stop)
-			check(t, <-done)
+			if <-done != nil {
+				t.FailNow()
+			}
 			if reads.Load() < enough {
 				t.Errorf("only %d reads during %d rounds of writes: they say little", reads.Load(), rounds)
 			}
@@ -64,8 +72,8 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 	}
 }
 
-// disturb does one round of what controllers do while packets pass. Nothing of it changes the
-// read's answer.
+// disturb does one round of the operations that controllers perform while packets pass. They must
+// not change the answer to the read.
 func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -105,7 +113,8 @@ func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers boo
 	}
 }
 
-// keepReading sends a read by port 1, waits for its answer, and repeats that until stop is closed.
+// keepReading sends a read through port 1, waits for its answer, and repeats this until stop is
+// closed.
 func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.Int64) error {
 	buffer := make([]byte, 65536)
 	for {
@@ -125,6 +134,8 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.
 				if time.Since(sent) > 2*time.Second {
 					return fmt.Errorf("read %d was not answered", request)
 				}
+				// Waiting leaves the processor to the switch.
+				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(p.sockets[1]), Events: unix.POLLIN}}, 100)
 				continue
 			}
 			if ll, _ := from.(*unix.SockaddrLinklayer); ll == nil || ll.Pkttype == unix.PACKET_OUTGOING ||
@@ -149,7 +160,8 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.
 	}
 }
 
-// queryFrame returns a client's query to the service address of chain 1, as it arrives at port 1.
+// queryFrame returns the frame of a client's query to the service address of chain 1, as the frame
+// arrives at port 1.
 func queryFrame(t *testing.T, q wire.Packet) []byte {
 	t.Helper()
 	payload, err := q.Marshal(128)
@@ -162,7 +174,7 @@ func queryFrame(t *testing.T, q wire.Packet) []byte {
 	return frame
 }
 
-// registerID is the id of the 128-bit program's register with that alias.
+// registerID returns the id of a register of the 128-bit program, by its alias.
 func registerID(t *testing.T, alias string) uint32 {
 	t.Helper()
 	_, text, err := Compiled(128)

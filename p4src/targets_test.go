@@ -33,7 +33,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// realTargets are the switches that run as processes, with their commands.
+// realTargets lists the switches that run as separate processes, with their commands.
 var realTargets = []struct {
 	name    string
 	command func(t *testing.T) []string
@@ -62,24 +62,48 @@ var realTargets = []struct {
 	}},
 }
 
+// buildFolder is where the tests of this package build netcraq-switch. TestMain removes it.
+var buildFolder string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if buildFolder != "" {
+		_ = os.RemoveAll(buildFolder)
+	}
+	os.Exit(code)
+}
+
+// buildOnce builds netcraq-switch for all tests of this package, and returns the binary's path.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	var err error
+	if buildFolder, err = os.MkdirTemp("", "netcraq-switch"); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(buildFolder, "netcraq-switch")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building netcraq-switch: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
 func buildSwitch(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "netcraq-switch")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-		t.Fatalf("building netcraq-switch: %v\n%s", err, out)
-	}
+	bin, err := buildOnce()
+	check(t, err)
 	return bin
 }
 
-// TestTargets runs the scenarios on real switches: processes with network interfaces, driven over
-// P4Runtime. Their transcripts must equal those that the interpreter wrote, so netcraq-switch and
-// BMv2 send the same packets as the interpreter.
+// TestTargets runs the scenarios on real switches, which are processes with network interfaces and
+// a P4Runtime server. Their transcripts must equal the interpreter's transcripts. So netcraq-switch
+// and BMv2 send the same packets as the interpreter.
 func TestTargets(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
 	}
 	for _, target := range realTargets {
 		t.Run(target.name, func(t *testing.T) {
+			t.Parallel() // a target's test waits most of the time
 			command := target.command(t)
 			files, err := filepath.Glob("testdata/scenarios/*.txt")
 			if err != nil || len(files) == 0 {
@@ -103,35 +127,42 @@ type process struct {
 	client    *p4rt.Client
 	info      *p4rt.Info
 	installed map[string]bool
-	sockets   map[uint32]int // by port: AF_PACKET socket on the other end of its veth pair
+	sockets   map[uint32]int // the AF_PACKET socket on the other end of each port's veth pair
 	process   *os.Process
 
 	mu      sync.Mutex
-	packets []output // packet-ins since the last send
+	packets []output // packet-ins since the last call of send
 }
 
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
-// A packet is over when nothing more has come out of a switch for `quiet`, or nothing at all for
-// `silent`. Expected frames may take up to `late`. The switches need less than a millisecond, but
-// on a busy machine a switch's thread may have to wait after it has counted the packet.
+// A packet counts as processed when the switch has sent no frame for the time `quiet` after the
+// last frame, or no frame at all for the time `silent`. The switches need less than a millisecond,
+// but on a busy machine a switch's thread may be delayed after it has counted the packet. If the
+// number of expected frames is known, the test waits for them up to the time `late`, and then waits
+// the time `surplus` for a frame too many. A frame that arrives even later counts as an output of
+// the next packet, and the test fails there.
 const (
-	quiet  = 20 * time.Millisecond
-	silent = 80 * time.Millisecond
-	late   = 10 * time.Second
+	quiet   = 20 * time.Millisecond
+	silent  = 80 * time.Millisecond
+	late    = 10 * time.Second
+	surplus = 4 * time.Millisecond
 )
 
-// mirrored is a real switch with an interpreter that gets the same configuration and frames. So
-// mirrored knows how many frames to wait for.
+// unknown stands for a number of expected frames that the test does not know.
+const unknown = -1
+
+// mirrored is a real switch together with an interpreter that gets the same configuration and
+// frames. The interpreter's output shows for how many frames mirrored must wait.
 type mirrored struct {
 	waiting
 	beside *interpreter
 }
 
-// waiting is a device that can wait for a given number of frames.
+// waiting is a device that can wait for an expected number of frames.
 type waiting interface {
 	device
-	// sendFor is like send, but expects at least that many frames.
+	// sendFor is like send, but waits for the expected number of frames, which may be `unknown`.
 	sendFor(port uint32, frame []byte, expected int) ([]output, error)
 }
 
@@ -169,8 +200,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	p := &process{info: info, installed: map[string]bool{}, sockets: map[uint32]int{}}
 
-	// This thread is in the namespace until the end of this function. The namespace exists as long
-	// as the switch and the sockets.
+	// This thread stays in the namespace until the function returns. Afterwards the switch and the
+	// sockets keep the namespace alive.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -181,8 +212,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		// Fewer frames from the kernel itself. If this fails, neighbour discovery is filtered
-		// below.
+		// Disable IPv6 to reduce the number of frames that the kernel itself sends. If this fails,
+		// the neighbour discovery packets are filtered below.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	loopback, err := netlink.LinkByName("lo")
@@ -266,7 +297,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	_, err = p.client.EnsurePipeline(ctx, pipeline)
 	check(t, err)
-	time.Sleep(100 * time.Millisecond) // BMv2 is busy for a moment after it has confirmed the program
+	time.Sleep(100 * time.Millisecond) // BMv2 stays busy for a moment after it has confirmed the program
 	return p
 }
 
@@ -279,7 +310,7 @@ func check(t *testing.T, err error) {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// dialIn connects from within a network namespace.
+// dialIn connects to an address from within a network namespace.
 func dialIn(ctx context.Context, space netns.NsHandle, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -344,7 +375,8 @@ func (p *process) rate(port uint32, packets int64) error {
 	if err != nil {
 		return err
 	}
-	// As packetsAtOnce: the meter never refills. EncodeMeter would take a rate of 0 for no limit.
+	// Like packetsAtOnce, this meter never refills. EncodeMeter is not used, because it takes a
+	// rate of 0 for no limit.
 	config := e.GetMeterEntry().Config
 	config.Cir, config.Pir = 0, 0
 	return p.client.Write(context.Background(), p4rt.Modify(e))
@@ -362,9 +394,11 @@ func (p *process) events() ([]uint64, error) {
 	return out, nil
 }
 
-func (p *process) send(port uint32, frame []byte) ([]output, error) { return p.sendFor(port, frame, 0) }
+func (p *process) send(port uint32, frame []byte) ([]output, error) {
+	return p.sendFor(port, frame, unknown)
+}
 
-// sendFor implements waiting.
+// sendFor implements the interface waiting.
 func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	before, err := p.events()
 	if err != nil {
@@ -407,6 +441,8 @@ func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, er
 		switch {
 		case came < expected:
 			return time.Since(last) > late
+		case expected != unknown:
+			return time.Since(last) > surplus
 		case came == 0:
 			return time.Since(last) > silent
 		}

@@ -57,13 +57,13 @@ class RefChain:
         self.down: set[int] = set()
         self.refuse: dict[int, Status] = {}
         self.principals: dict[str, int] = {}
-        """By host; others are nobody."""
+        """The principal of a host. A host without an entry has none."""
         self.realms: dict[int, int] = {}
-        """By key."""
+        """The realm of a key."""
         self.grants: dict[tuple[int, int], str] = {}
-        """By principal and realm: "r", "w" or "rw"."""
+        """The rights of a principal in a realm: "r", "w" or "rw"."""
         self.holders: dict[int, str] = {}
-        """The hosts of leased sessions."""
+        """The host of a leased session."""
         self.requests = self.executed = 0
         self.violations: list[str] = []
         self.lock = threading.Lock()
@@ -196,7 +196,7 @@ class RefController:
         self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
         self.details: dict[str, dict[str, Any]] = {}
-        """More of what it tells of a key, by name."""
+        """By key name: additional fields in the answers about the key."""
         self.moving: set[str] = set()
         self.next_key = 0x100
         self.next_session = 1

@@ -134,7 +134,7 @@ class Shape:
     bw: float | None = None
     """Mbit/s."""
     delay: str | None = None
-    """In tc-netem(8)'s syntax: ``"5ms"``."""
+    """The delay in tc-netem(8)'s syntax, such as ``"5ms"``."""
     loss: float | None = None
     """Percent."""
     max_queue_size: int | None = None
@@ -186,7 +186,7 @@ class Host:
     commands: tuple[str, ...] = ()
     """Commands to run in the host after its start."""
     principal: str | None = None
-    """As in the file; see :attr:`acts_as`."""
+    """The principal in the file, if any; see :attr:`acts_as`."""
     access: dict[str, str] | None = None
     """Realm: ``read`` or ``write``; empty if the file gives no access, None without the field."""
     rate: int | None = None
@@ -220,7 +220,7 @@ class Switch:
 
     name: str
     address: IPv4Address
-    """Its own address in the data plane."""
+    """The switch's address in the data plane."""
     mac: str
     device_id: int
     grpc_port: int
@@ -250,7 +250,7 @@ class Chain:
     hand; None: the controller's default.
     """
     slots: int | None = None
-    """None: an equal share of the program's slots."""
+    """The chain's slots. None: an equal share of the program's slots."""
 
 
 @dataclass(frozen=True)

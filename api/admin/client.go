@@ -19,9 +19,9 @@ import (
 
 // Client talks to a controller's admin API. It is safe for concurrent use.
 type Client struct {
-	base  string // prefix of the requests' URLs
-	where string // the address, for error messages
-	token string // the file with the token; "": none
+	base  string // the URL that all request paths are appended to
+	where string // the controller's address, for error messages
+	token string // path of the file with the token; empty if there is none
 	// sockets reports whether one of the addresses is a Unix socket, which needs no token.
 	sockets bool
 	http    *http.Client
@@ -30,17 +30,19 @@ type Client struct {
 // Option configures a Client.
 type Option func(*Client)
 
-// TokenFile makes a Client send the token in a file, which it reads again for each request. "":
-// none. Unix sockets need no token, so the file must exist only for other addresses.
+// TokenFile makes a Client send the token in a file. The Client reads the file again for each
+// request. An empty path means that there is no token. Unix sockets need no token, so the file must
+// exist only for other addresses.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
 // Through makes a Client send its requests through another transport.
 func Through(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
 
-// NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
-// for which it needs a token. "": DefaultSocket. Of several addresses, separated by commas, the
-// client uses the first that accepts a connection. NewClient does not connect yet. Requests end
-// with their contexts; the client sets no timeout of its own.
+// NewClient makes a client for the controller at an address. The address is unix:///PATH,
+// "host:port" or a URL; only Unix sockets work without a token. An empty address means
+// DefaultSocket. Of several addresses, separated by commas, the client uses the first that accepts
+// a connection. NewClient does not connect yet. A request ends with its context; the client sets no
+// timeout of its own.
 func NewClient(address string, options ...Option) *Client {
 	if address == "" {
 		address = DefaultSocket()
@@ -87,13 +89,12 @@ func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
 	return nil, err
 }
 
-// send sends a request, with the token.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	if c.token != "" {
 		b, err := os.ReadFile(c.token)
 		if err == nil {
 			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
-		} else if !c.sockets { // of several addresses the client may use a socket
+		} else if !c.sockets { // without a token, the client can still use a socket among its addresses
 			return nil, fmt.Errorf("the token for the controller: %w", err)
 		}
 	}
@@ -104,7 +105,7 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// PageLink requests a one-time login link for the controller's page.
+// PageLink requests a one-time login link for the controller's web page.
 func (c *Client) PageLink(ctx context.Context) (*PageLink, error) {
 	out := new(PageLink)
 	return out, c.do(ctx, http.MethodPost, "/v1/page", nil, out)
@@ -119,7 +120,7 @@ func (c *Client) Chains(ctx context.Context) ([]Chain, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains", nil, &out)
 }
 
-// Chain is one chain, by name or decimal id.
+// Chain returns the state of one chain, by name or decimal id.
 func (c *Client) Chain(ctx context.Context, chain string) (*Chain, error) {
 	out := new(Chain)
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain), nil, out)
@@ -131,7 +132,7 @@ func (c *Client) ChangeChain(ctx context.Context, chain string, change ChainChan
 	return out, c.do(ctx, http.MethodPut, "/v1/chains/"+segment(chain), change, out)
 }
 
-// Recover adds a switch after a chain's tail, and returns the chain's state afterwards.
+// Recover adds a switch to a chain as its new tail, and returns the chain's state afterwards.
 func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) {
 	out := new(Chain)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
@@ -150,15 +151,15 @@ func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
 }
 
-// AddKey places a key and writes its first value (without one, a tombstone). It returns when every
-// member of the chain has committed this write.
+// AddKey places a key and writes its first value, or a tombstone if the key has no value. It
+// returns when every member of the chain has committed this write.
 func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)
 }
 
-// AddKeys places many keys at once. The answers are in the order of the specs. A key that was not
-// placed has its Error set; the other keys are placed nevertheless.
+// AddKeys places many keys at once. The answers are in the order of the specs. If a key cannot be
+// placed, its answer has Error set, and the other keys are still placed.
 func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]Key, error) {
 	var out []Key
 	if keys == nil {
@@ -184,8 +185,8 @@ func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Ke
 	return out, c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &out)
 }
 
-// DirectoryPage lists up to limit of the keys that Directory lists, beginning with the first name
-// after the given one. more is true if names may follow.
+// DirectoryPage lists at most limit of the keys that Directory lists. It begins with the first name
+// that sorts after the given name. The result `more` is true if further names may follow.
 func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit int) (keys []Key, more bool,
 	err error) {
 	q := url.Values{"prefix": {prefix}, "after": {after}, "limit": {strconv.Itoa(limit)}}
@@ -196,8 +197,8 @@ func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit 
 	return keys, len(keys) == limit, nil
 }
 
-// PageOf returns up to limit of the keys, which are in the order of their names, beginning with the
-// first name after the given one.
+// PageOf returns at most limit of the keys, which must be sorted by name. The page begins with the
+// first name that sorts after the given name.
 func PageOf(keys []Key, after string, limit int) []Key {
 	byName := func(k Key, name string) int { return strings.Compare(k.Name, name) }
 	from, found := slices.BinarySearchFunc(keys, after, byName)
@@ -221,9 +222,9 @@ func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, e
 	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
 }
 
-// RemoveUnused removes a key without a value from the network, if the version of its name is still
-// the given one (0: the key was added without a value and never written). Otherwise the error is
-// CodeFailedPrecondition, and no written value is lost.
+// RemoveUnused removes a key without a value from the network, if the version of the key's name
+// still equals version. Version 0 means that the key was added without a value and never written.
+// If the version differs, the error is CodeFailedPrecondition, and no written value is lost.
 func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	q := url.Values{"version": {strconv.FormatUint(version, 10)}}
 	return c.do(ctx, http.MethodDelete, "/v1/keys/"+segment(name)+"?"+q.Encode(), nil, nil)
@@ -253,26 +254,28 @@ func (c *Client) NewSessions(ctx context.Context, r SessionsRequest) (*Sessions,
 	return out, c.do(ctx, http.MethodPost, "/v1/sessions", r, out)
 }
 
-// KeepSessions keeps a lease on sessions alive for another TTL.
+// KeepSessions renews a lease on sessions for another TTL.
 func (c *Client) KeepSessions(ctx context.Context, lease string) (*Sessions, error) {
 	out := new(Sessions)
 	return out, c.do(ctx, http.MethodPut, "/v1/sessions/"+segment(lease), nil, out)
 }
 
-// CloseSessions releases a lease. No request of its sessions may be sent afterwards.
+// CloseSessions releases a lease on sessions. The caller must not send requests of these sessions
+// afterwards.
 func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
 
-// Watch makes the switches notify a server of commits of keys.
+// Watch makes the switches notify a server when keys are committed.
 func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
 	out := new(Watch)
 	return out, c.do(ctx, http.MethodPut, "/v1/watches", r, out)
 }
 
-// Events calls f with each event after the one numbered since (0: all that the controller still
-// has). With follow, it continues with new events until ctx ends or f fails. It returns nil at the
-// end of the history (without follow), f's error, or why the stream broke.
+// Events calls f with each event whose number is greater than `since`. If `since` is 0, it begins
+// with the oldest event that the controller still has. If follow is true, it continues with new
+// events until ctx ends or f fails. It returns f's error, or the reason why the stream broke. If
+// follow is false, it returns nil at the end of the history.
 func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
 	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
 	if !follow {
@@ -295,7 +298,7 @@ func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(E
 	scan.Buffer(nil, 1<<20)
 	for scan.Scan() {
 		data, ok := strings.CutPrefix(scan.Text(), "data:")
-		if !ok { // id:, event:, comments and blank lines contain nothing that the data lacks
+		if !ok { // the other lines (id:, event:, comments, blank) only repeat what the data line has
 			continue
 		}
 		var e Event
@@ -321,7 +324,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// do sends in (nil: no body) and decodes the answer into out (nil: it is dropped).
+// do sends `in` as JSON, or no body if `in` is nil. It decodes the answer into `out`, or drops the
+// answer if `out` is nil.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -364,14 +368,14 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("cannot reach the controller at %s: %w (is it running, and is this one of its --admin addresses?)", c.where, err)
 }
 
-// failure reads the error of a response.
+// failure returns the error that a response reports.
 func failure(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var e errorBody
 	if err == nil {
 		err = json.Unmarshal(b, &e)
 	}
-	// the answer is not from our controller, or a proxy has replaced it
+	// the answer is not from a NetCRAQ controller, or a proxy has replaced it
 	if err != nil || e.Error == nil || e.Error.Code == "" {
 		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s",
 			resp.Status, strings.TrimSpace(string(b)))}

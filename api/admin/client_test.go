@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTokenOfASocket: a controller's Unix socket needs no token, so the token's file may be missing
-// or unreadable. TCP needs the file.
+// TestTokenOfASocket checks that a client of a controller's Unix socket needs no token, so the
+// token's file may be missing or unreadable. A client over TCP needs the file.
 func TestTokenOfASocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.sock")
 	l, err := net.Listen("unix", path)
@@ -24,7 +24,7 @@ func TestTokenOfASocket(t *testing.T) {
 	})}
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
-	// a missing file, and an unreadable one
+	// the first file is missing, and the second cannot be read because it is a folder
 	for _, missing := range []string{filepath.Join(t.TempDir(), "token"), t.TempDir()} {
 		for address, want := range map[string]string{"unix://" + path: "", "unix:///nowhere.sock,unix://" + path: "",
 			"unix://" + path + ",http://127.0.0.1:1": "", "127.0.0.1:1": "the token for the controller"} {

@@ -1,10 +1,10 @@
 package admin
 
-// EventType explains the events of one type, which is Event.Type.
+// EventType describes one type of events. Type is the value of Event.Type.
 type EventType struct {
-	Type    string // "chain.failover"
+	Type    string // for example "chain.failover"
 	Meaning string // what has happened, as a sentence
-	Do      string // what an operator should do; "": nothing
+	Do      string // what an operator should do; empty if nothing
 }
 
 // EventTypes are all types of events that a controller emits, in alphabetical order. The page

@@ -1,14 +1,14 @@
-// Package admin is the controller's admin API for its callers: the JSON types and a client.
+// Package admin contains the JSON types of the controller's admin API, and a client for it.
 //
 // The API is HTTP and JSON over a Unix socket (SystemSocket), and over TCP for callers with a
-// token. Operators read the members of a chain, the keys in the network, and the counters of
-// switches; and they change these, for example by adding or removing a key or changing a lease.
-// Clients of the data plane get from it what they cannot know otherwise: the service address of a
-// chain, the KEY_ID of an etcd key, and a session id. Reads and writes of values do not pass
-// through this API: they are packets to the switches.
+// token. Operators use it to read the members of a chain, the keys in the network, and the counters
+// of switches. They also use it to add or remove keys, or to change leases. Clients of the data
+// plane use it to get the service address of a chain, the KEY_ID of an etcd key, and a session id.
+// Reads and writes of values do not pass through this API, because clients send them to the
+// switches as packets.
 //
-// A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message":
-// "..."}}; the client returns it as *Error.
+// A failed request gets an HTTP status of 400 or above, with the body {"error": {"code": "...",
+// "message": "..."}}. The client returns this error as *Error.
 package admin
 
 import (
@@ -26,15 +26,15 @@ import (
 // Prometheus, unless --admin names another.
 const DefaultAddress = "127.0.0.1:20036"
 
-// The default places of the controller's socket and the tokens. The folder is not the node agent's
-// own, which only root can enter.
+// These are the default paths of the controller's socket and of the token files. Their folder is
+// not the node agent's folder, because only root can enter that.
 const (
 	SystemFolder = "/run/netcraq-admin"
 	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
 )
 
-// folder returns the system's folder. If the user is not root, and no system controller runs, it
-// returns a folder of this user.
+// folder returns the folder of the socket and the tokens. If the user is not root, and no
+// system-wide controller runs, the folder belongs to this user.
 func folder() string {
 	own := os.Getenv("XDG_RUNTIME_DIR")
 	if os.Geteuid() == 0 || own == "" {
@@ -49,217 +49,237 @@ func folder() string {
 // DefaultSocket is the default path of the controller's socket, for controllers and clients.
 func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "controller.sock") }
 
-// DefaultToken and DefaultReadToken are the files with the tokens for TCP.
+// DefaultToken and DefaultReadToken return the paths of the files with the tokens for TCP.
 func DefaultToken() string     { return filepath.Join(folder(), "token") }
 func DefaultReadToken() string { return filepath.Join(folder(), "read-token") }
 
-// PageLink is the answer to POST /v1/page: a login link for the page, which works once, for the
-// given number of seconds.
+// PageLink is the answer to POST /v1/page. It is a login link for the web page that works once, and
+// only for the given number of seconds.
 type PageLink struct {
-	URL     string `json:"url"`     // the link, with a code that works once
-	Seconds int    `json:"seconds"` // how long the code works
+	URL     string `json:"url"`     // the link, with a code that works only once
+	Seconds int    `json:"seconds"` // number of seconds for which the code works
 }
 
 // Chain is one chain (virtual group) with its members in order.
 type Chain struct {
-	Name           string `json:"name"`           // its name in the topology
-	ID             uint8  `json:"id"`             // the top byte of the KEY_ID of each of its keys
-	Epoch          uint16 `json:"epoch"`          // epoch of the configuration that is installed or being installed
-	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; every member accepts it
-	// read lease; 0: the paper's fail-stop assumption, members serve without one
+	Name string `json:"name"` // the chain's name in the topology file
+	// the chain's id, which is the top byte of the KEY_ID of all its keys
+	ID uint8 `json:"id"`
+	// epoch of the newest chain configuration, which may not be installed completely yet
+	Epoch uint16 `json:"epoch"`
+	// the IPv4 address to which clients send requests; every member accepts it
+	ServiceAddress string `json:"serviceAddress"`
+	// length of the read leases in milliseconds; 0 means that members answer reads without a lease,
+	// as in the paper's fail-stop model
 	LeaseMillis int `json:"leaseMillis"`
-	// LeaseGivenMillis is the length of the leases that the controller gives at present, if it is
-	// less than LeaseMillis because nothing is late (shortLeaseMillis in the topology file). 0: the
-	// controller gives leases of LeaseMillis.
+	// LeaseGivenMillis is the length of the leases that the controller gives at present, in
+	// milliseconds. The controller gives shorter leases than LeaseMillis while nothing is late
+	// (shortLeaseMillis in the topology file). The value 0 means that it gives leases of
+	// LeaseMillis.
 	LeaseGivenMillis int  `json:"leaseGivenMillis,omitempty"`
-	Frozen           bool `json:"frozen"` // members drop writes (the head answers RETRY)
-	Slots            int  `json:"slots"`  // slots that this chain may place keys in
-	Keys             int  `json:"keys"`   // number of keys placed
-	// every member has the configuration and, where leases are used, a live one
+	Frozen           bool `json:"frozen"` // members drop writes, and the head answers them with RETRY
+	Slots            int  `json:"slots"`  // number of slots in which this chain may place keys
+	Keys             int  `json:"keys"`   // number of keys placed in the chain
+	// every member has installed the configuration and, if the chain uses leases, has a live lease
 	Ready  bool   `json:"ready"`
-	Reason string `json:"reason,omitempty"` // why it is not ready
-	// the largest value that the switches' program holds (VALUE_BITS/8)
+	Reason string `json:"reason,omitempty"` // why the chain is not ready
+	// the largest value in bytes that the switches' P4 program can hold (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
-	Members    []Member `json:"members"` // head first, tail last
-	// VersionWarning is empty unless the versions of two programs (members of the chain, or the
-	// controller) are further apart than is tested. Then it names the two, and says what to
-	// upgrade.
+	Members    []Member `json:"members"` // the members in chain order, from the head to the tail
+	// VersionWarning is empty unless two programs (members of the chain, or the controller) run
+	// versions that are too far apart to have been tested together. Otherwise it names the two
+	// programs, and says which of them to upgrade.
 	VersionWarning string `json:"versionWarning,omitempty"`
-	// Length is how many members the chain should have. A chain with fewer members is short, but
-	// serves. 0: this version of the controller does not report it.
+	// Length is the number of members that the chain should have. A chain with fewer members still
+	// serves. The value 0 means that the controller's version does not report the length.
 	Length int `json:"length,omitempty"`
-	// Missing lists the switches that should be members and are not. It is empty if the chain is
-	// not short, or if its members are chosen among many switches (as in a Kubernetes cluster).
+	// Missing lists the switches that should be members of the chain but are not. It is empty if
+	// the chain has all its members. It is also empty if members are chosen among many switches, as
+	// in a Kubernetes cluster.
 	Missing []MissingMember `json:"missing,omitempty"`
 }
 
 // Short returns the number of members that a chain lacks.
 func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
 
-// MissingMember is a switch that should be a member of a chain and is not.
+// MissingMember describes a switch that should be a member of a chain but is not.
 type MissingMember struct {
 	Switch string `json:"switch"` // the name of the switch
-	Why    string `json:"why"`    // why it is not a member, or what must happen first, for people
+	// why the switch is not a member, or what must happen before it can be one, for people
+	Why string `json:"why"`
 }
 
-// Member is one switch's part in a chain.
+// Member describes one switch as a member of a chain.
 type Member struct {
 	Switch  string `json:"switch"`  // the name of the switch
-	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
-	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
-	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
-	// LeaseLive: the member is ready, and the lease that its last LEASE_REPLY reported has not run
-	// out. If the chain uses no leases, it equals Ready.
+	Role    string `json:"role"`    // the switch's role in the chain: HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
+	Address string `json:"address"` // the switch's own IPv4 address; a READ sent to it is answered by this switch
+	Ready   bool   `json:"ready"`   // the switch has acknowledged the chain's configuration
+	// LeaseLive reports that the switch is ready, and that the lease in its last LEASE_REPLY has
+	// not expired. If the chain uses no leases, LeaseLive equals Ready.
 	LeaseLive bool `json:"leaseLive"`
 	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
 	// report it, for example because it is not connected or is BMv2.
 	Version string `json:"version,omitempty"`
 }
 
-// ChainChange is the body of PUT /v1/chains/{chain}. Fields that are left out stay as they are.
+// ChainChange is the body of PUT /v1/chains/{chain}. A field that is left out changes nothing.
 type ChainChange struct {
-	LeaseMillis *int  `json:"leaseMillis,omitempty"` // the read lease; 0: none
+	LeaseMillis *int  `json:"leaseMillis,omitempty"` // length of the read leases in milliseconds; 0 means no leases
 	Frozen      *bool `json:"frozen,omitempty"`      // whether members drop writes
-	// switch names, head first: may leave members out; adding one needs recovery
+	// Members are the switches that remain members, with the head first. The list may leave out
+	// present members, but cannot add a switch: that takes a Recovery.
 	Members *[]string `json:"members,omitempty"`
 }
 
-// Move names the chain that a key is moved to (POST /v1/chains/{chain}/keys/{key}/move).
+// Move is the body of POST /v1/chains/{chain}/keys/{key}/move.
 type Move struct {
-	To string `json:"to"` // the name or the id of the other chain
+	To string `json:"to"` // name or id of the chain to which the key is moved
 }
 
-// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to bring in. The switch is a
-// member when the answer comes.
+// Recovery is the body of POST /v1/chains/{chain}/recover. It names the switch to add. The switch
+// is a member when the answer comes.
 type Recovery struct {
 	Switch string `json:"switch"` // the name of the switch
 }
 
 // KeySpec asks for a key to be placed in a chain.
 type KeySpec struct {
-	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
-	KeyID *uint32 `json:"keyId,omitempty"` // left out: the controller chooses. The top byte must be the chain's id
-	// base64 in JSON, "" for an empty value. Left out: reads get NOT_FOUND until the first write
+	Name string `json:"name"` // the name of the etcd key, or any other non-empty name
+	// the KEY_ID, whose top byte must be the chain's id; if left out, the controller chooses one
+	KeyID *uint32 `json:"keyId,omitempty"`
+	// Value is the key's first value, in base64 in JSON. If it is left out, reads get NOT_FOUND
+	// until the first write.
 	Value []byte `json:"value,omitzero"`
 }
 
-// KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
+// KeyRequest is the body of POST /v1/keys. The controller chooses the chain of the key.
 type KeyRequest struct {
 	Name string `json:"name"` // the name of the key, which may not be empty
-	// as in KeySpec. A key that exists already keeps its value
+	// Value is the key's first value, as in KeySpec. A key that already exists keeps its value.
 	Value []byte `json:"value,omitzero"`
-	// Chains in which it may be placed; empty: all
+	// Chains in which the key may be placed; empty means all chains
 	Chains []string  `json:"chains,omitempty"`
-	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within this quota
-	// Node is the node that asks. The controller bounds the node's keys in each chain, so that
-	// other nodes have room. "": an unknown caller, whose keys are not bounded
+	Quota  *KeyQuota `json:"quota,omitempty"` // if set, the controller adds the key only within this quota
+	// Node is the node that requests the key. The controller limits the number of keys that a node
+	// has in each chain, so that other nodes have room. If Node is empty, the caller is unknown,
+	// and its keys are not limited.
 	Node string `json:"node,omitempty"`
 }
 
 // KeyQuota bounds the keys whose names start with a prefix, in all chains. The controller checks it
 // and adds the key in one atomic step.
 type KeyQuota struct {
-	// the quota counts the keys whose names begin with this prefix; the new key must be one of them
+	// the quota counts the keys whose names begin with this prefix; the new key's name must, too
 	Prefix string `json:"prefix"`
-	Keys   int    `json:"keys"` // maximum number of these keys, including the new one
+	Keys   int    `json:"keys"` // maximum number of keys with the prefix, including the new key
 }
 
-// RequestedKey answers KeyRequest.
+// RequestedKey is the answer to a KeyRequest.
 type RequestedKey struct {
 	Key
-	Created bool `json:"created"` // false: the key existed already
+	Created bool `json:"created"` // whether this request created the key; false if the key already existed
 }
 
 // Key is a key that is placed in the network.
 type Key struct {
 	Name  string `json:"name"`            // the name of the key
-	KeyID uint32 `json:"keyId"`           // the number by which packets name the key
-	Chain string `json:"chain"`           // the name of its chain
-	Slot  int    `json:"slot"`            // its slot in the registers of the chain's switches
-	Realm string `json:"realm,omitempty"` // the realm that a caller needs access to
+	KeyID uint32 `json:"keyId"`           // the number that identifies the key in packets
+	Chain string `json:"chain"`           // the name of the key's chain
+	Slot  int    `json:"slot"`            // the key's slot in the registers of the chain's switches
+	Realm string `json:"realm,omitempty"` // the realm to which a caller needs access to use the key
 	// VersionOffset converts a version of the KEY_ID, which switches report, to a version of the
-	// name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its
-	// key gets another KEY_ID. See docs/consistency.md.
+	// key's name: add the two as unsigned 64-bit numbers. The versions of a name only grow, even
+	// when the key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset uint64 `json:"versionOffset,string,omitempty"`
-	// Unwritten is the version of the name, if the key was added without a value and has not been
-	// written since. 0: the key was added with a value.
+	// Unwritten is the version of the key's name, if the key was added without a value and has not
+	// been written since. The value 0 means that the key was added with a value.
 	Unwritten uint64 `json:"unwritten,string,omitempty"`
-	// SettledMillis, in answers about one key, is a time in milliseconds. For at least that long,
-	// no other KEY_ID that the name had before could be read or written, and none will be again.
-	SettledMillis int64      `json:"settledMillis,omitempty"`
-	State         []KeyState `json:"state,omitempty"` // with ?state=1: what each member holds, head first
-	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this key was not placed
+	// SettledMillis is set in answers about one key. For at least that many milliseconds, none of
+	// the other KEY_IDs that the name had earlier could be read or written. None of them can be
+	// read or written in the future either.
+	SettledMillis int64 `json:"settledMillis,omitempty"`
+	// State, with ?state=1, lists what each member of the chain holds for the key, head first
+	State []KeyState `json:"state,omitempty"`
+	// in the answer to a request for several keys: why this key was not placed
+	Error *Error `json:"error,omitempty"`
 }
 
 // KeyState is what one switch holds for a key, according to its FETCH_REPLY.
 type KeyState struct {
-	Switch  string `json:"switch"`         // the name of the switch
-	Status  string `json:"status"`         // OK, NOT_FOUND, DIRTY, or UNREACHABLE if the switch did not answer
-	Version uint64 `json:"version,string"` // the committed version: chain epoch (16 bits), sequence (48 bits)
-	// the newest accepted version; equal to the committed one where the slot is clean
-	Newest  uint64 `json:"newest,string"`
-	Length  int    `json:"length"`            // bytes in use; -1: no value (never written, or deleted)
+	Switch string `json:"switch"` // the name of the switch
+	Status string `json:"status"` // OK, NOT_FOUND or DIRTY; UNREACHABLE if the switch did not answer
+	// the committed version: the chain's epoch (16 bits) and the sequence (48 bits)
+	Version uint64 `json:"version,string"`
+	// the newest accepted version; it equals the committed version if the slot is clean
+	Newest uint64 `json:"newest,string"`
+	// length of the value in bytes; -1 if the key has no value (never written, or deleted)
+	Length  int    `json:"length"`
 	Value   []byte `json:"value,omitzero"`    // the committed value, base64 in JSON
 	Session uint16 `json:"session,omitempty"` // the session that wrote the newest accepted version
-	Request uint32 `json:"request,omitempty"` // number of that write's request in the session
+	// the number, in its session, of the request that wrote the newest accepted version
+	Request uint32 `json:"request,omitempty"`
 }
 
-// Switch is one switch as the controller sees it.
+// Switch is the controller's view of one switch.
 type Switch struct {
-	Name      string `json:"name"`      // its name in the topology
-	P4Runtime string `json:"p4runtime"` // host:port of its P4Runtime server
-	DeviceID  uint64 `json:"deviceId"`  // its device id in P4Runtime
-	Address   string `json:"address"`   // its own IPv4 address in the data plane
-	Connected bool   `json:"connected"` // the P4Runtime stream to the switch is open
-	Primary   bool   `json:"primary"`   // this controller won the arbitration
-	Ready     bool   `json:"ready"`     // the pipeline and everything derived from the topology are installed
-	Pipeline  string `json:"pipeline"`  // the cookie of the installed pipeline, hexadecimal
+	Name      string `json:"name"`      // the switch's name in the topology file
+	P4Runtime string `json:"p4runtime"` // host:port of the switch's P4Runtime server
+	DeviceID  uint64 `json:"deviceId"`  // the switch's device id in P4Runtime
+	Address   string `json:"address"`   // the switch's own IPv4 address in the data plane
+	Connected bool   `json:"connected"` // whether the P4Runtime stream to the switch is open
+	Primary   bool   `json:"primary"`   // whether this controller won the P4Runtime arbitration
+	// whether the pipeline and all table entries that the topology requires are installed
+	Ready    bool   `json:"ready"`
+	Pipeline string `json:"pipeline"` // the cookie of the installed pipeline, in hexadecimal
 	// the version of NetCRAQ that the switch runs; left out if the switch does not report it
 	Version string `json:"version,omitempty"`
 	// the last error of the connection to the switch, or of a request to it
 	LastError string   `json:"lastError,omitempty"`
-	Chains    []string `json:"chains"` // the chains of which it is a member
-	Ports     []Port   `json:"ports"`  // its ports, by number
+	Chains    []string `json:"chains"` // the chains of which the switch is a member
+	Ports     []Port   `json:"ports"`  // the ports of the switch, by number
 }
 
-// Port is a port of a switch and what it leads to.
+// Port describes a port of a switch, and what is connected to it.
 type Port struct {
-	Number uint32 `json:"number"` // its number in the data plane
-	// "fabric", "host", "open" (a host that may do everything, with any client's session) or
-	// "closed"
-	Trust   string `json:"trust"`
-	LeadsTo string `json:"leadsTo"` // "switch s2 port 3", "host h1", or "" for an unused one
+	Number uint32 `json:"number"` // the port's number in the data plane
+	// Trust is "fabric", "host", "open" or "closed". A host at an open port may do everything, with
+	// any client's session.
+	Trust string `json:"trust"`
+	// what is connected: for example "switch s2 port 3" or "host h1", or "" for an unused port
+	LeadsTo string `json:"leadsTo"`
 
 	Principal string `json:"principal,omitempty"` // the principal that the host's requests carry
-	// NetCRAQ packets a second that the host may send; 0: as many as it can
+	// maximum number of NetCRAQ packets per second from the host; 0 means no limit
 	Rate int `json:"rate,omitempty"`
 }
 
-// Counters is what one switch has counted.
+// Counters are the counters of one switch.
 type Counters struct {
 	Switch string `json:"switch"` // the name of the switch
-	// Events counts packets by outcome. The keys are the names of event_t in
+	// Events counts packets by outcome. The names of the outcomes are those of event_t in
 	// p4src/include/events.p4, in lower case.
 	Events map[string]uint64 `json:"events"`
-	// Unsent counts the controller's own packets to the switch that the controller dropped, because
-	// too many waited or the stream to the switch ended.
+	// Unsent counts the packets that the controller dropped instead of sending them to the switch.
+	// It drops a packet if too many are waiting, or if the stream to the switch has ended.
 	Unsent uint64         `json:"unsent"`
-	Slots  []SlotCounters `json:"slots"` // the placed keys' slots, in their order
-	// Chains are the sums of each chain's slots, in the order of the chains' ids. With ?slots=0 the
-	// answer has them instead of Slots.
+	Slots  []SlotCounters `json:"slots"` // the counters of the slots of placed keys, ordered by slot
+	// Chains are the counters of each chain's slots added up, ordered by the chains' ids. With
+	// ?slots=0 the answer has Chains instead of Slots.
 	Chains []ChainCounters `json:"chains,omitempty"`
 	Ports  []Port          `json:"ports"` // the ports of the switch, by number
 }
 
-// ChainCounters are the sums of a chain's slots at one switch, in packets.
+// ChainCounters are a switch's slot counters added up over one chain, in packets.
 type ChainCounters struct {
 	ID       uint8  `json:"id"`       // the id of the chain
 	Reads    uint64 `json:"reads"`    // READs that the switch answered
-	Forwards uint64 `json:"forwards"` // READs that the switch sent on to the tail
-	Writes   uint64 `json:"writes"`   // versions that the switch accepted
+	Forwards uint64 `json:"forwards"` // READs that the switch forwarded to the tail
+	Writes   uint64 `json:"writes"`   // versions of keys that the switch accepted
 }
 
-// ByChain returns the sums of the slots for each chain, in the order of the chains' ids.
+// ByChain adds up the counters of the slots of each chain. It returns the sums ordered by the
+// chains' ids.
 func (c *Counters) ByChain() (out []ChainCounters) {
 	for _, s := range c.Slots {
 		id := uint8(s.KeyID >> 24)
@@ -282,46 +302,46 @@ type SlotCounters struct {
 	KeyID    uint32 `json:"keyId"`    // the KEY_ID of the key in the slot
 	Name     string `json:"name"`     // the name of the key
 	Reads    uint64 `json:"reads"`    // READs that this switch answered from the slot
-	Forwards uint64 `json:"forwards"` // READs of it that this switch sent on to the tail
-	Writes   uint64 `json:"writes"`   // versions of it that this switch accepted
+	Forwards uint64 `json:"forwards"` // READs of the key that this switch forwarded to the tail
+	Writes   uint64 `json:"writes"`   // versions of the key that this switch accepted
 }
 
 // SessionsRequest is the body of POST /v1/sessions.
 type SessionsRequest struct {
-	// how many sessions, 1 or more; each session has at most one write under way
+	// number of sessions to lease, at least 1; each session can have one write in flight
 	Count int    `json:"count"`
-	Owner string `json:"owner,omitempty"` // for people: shown in events
+	Owner string `json:"owner,omitempty"` // a name for people, which events show
 	// Address is the client's own IPv4 address in the network. Only this host can use the sessions,
-	// and only at its own port of its switch. The address can be left out if hosts may use sessions
-	// that they have not leased.
+	// and only through its own port of its switch. The address can be left out if hosts may use
+	// sessions that they have not leased.
 	Address string `json:"address,omitempty"`
 }
 
 // Sessions is a lease on session ids. The controller gives the ids to no other client until the
 // lease runs out.
 type Sessions struct {
-	Lease      string    `json:"lease"`      // names the lease in keepalives and in its release
+	Lease      string    `json:"lease"`      // identifies the lease in requests that renew or release it
 	Sessions   []Session `json:"sessions"`   // the leased sessions
-	TTLSeconds int       `json:"ttlSeconds"` // keep it alive (PUT) within this time
+	TTLSeconds int       `json:"ttlSeconds"` // the lease expires unless it is renewed (PUT) within this many seconds
 }
 
 // TTL returns TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// Session is a session id and the number of its first request. That number is above all that any
-// switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0,
-// because the holder knows which numbers it has used.
+// Session is a session id, with the number to use for the first request. That number is greater
+// than every request number that a switch has recorded for earlier holders of the id. In the answer
+// to a renewal NextRequest is 0, because the holder knows which numbers it has used.
 type Session struct {
 	ID uint16 `json:"id"` // the id in the header of the session's packets
-	// the number of the first request; 0 in the answer to a keepalive
+	// the number to use for the first request; 0 in the answer to a renewal of the lease
 	NextRequest uint32 `json:"nextRequest"`
 }
 
-// Event is something that happened, for people and for programs that follow along.
+// Event describes something that happened in the controller, for people and for programs.
 type Event struct {
-	ID   uint64    `json:"id"`   // counts up from 1 since this controller started
-	Time time.Time `json:"time"` // when the controller noted it
-	Type string    `json:"type"` // one of docs/reference/events.md
+	ID   uint64    `json:"id"`   // the number of the event; the controller counts from 1 when it starts
+	Time time.Time `json:"time"` // when the controller recorded the event
+	Type string    `json:"type"` // one of the types in docs/reference/events.md
 	// the switch that the event is about
 	Switch string `json:"switch,omitempty"`
 	// the chain that the event is about
@@ -330,46 +350,50 @@ type Event struct {
 	Data    map[string]string `json:"data,omitempty"` // more details, for programs
 }
 
-// The codes of Error. Each has one HTTP status.
+// These are the codes of Error. Each has one HTTP status.
 const (
-	CodeInvalidArgument  = "invalid_argument"  // 400: the request makes no sense; repeating it will not help
+	CodeInvalidArgument  = "invalid_argument"  // 400: the request is invalid; repeating it will not help
 	CodeUnauthenticated  = "unauthenticated"   // 401: the caller must send a token or use the socket
 	CodePermissionDenied = "permission_denied" // 403: the caller may not do this
-	CodeNotFound         = "not_found"         // 404: no such chain, key, switch, session lease
-	CodeAlreadyExists    = "already_exists"    // 409: the key name or KEY_ID is placed already
-	// 412: refused in the present state; the message names the state, and what would help
+	CodeNotFound         = "not_found"         // 404: there is no such chain, key, switch or session lease
+	CodeAlreadyExists    = "already_exists"    // 409: a key with this name or KEY_ID is already placed
+	// 412: the request is refused in the present state; the message names the state, and says what
+	// would help
 	CodeFailedPrecondition = "failed_precondition"
 	CodeResourceExhausted  = "resource_exhausted" // 507: no slot or no session is left
-	CodeQuotaExceeded      = "quota_exceeded"     // 507: there is room, but not for these keys
-	CodeUnavailable        = "unavailable"        // 503: a switch that is needed does not answer; try again
-	CodeDeadlineExceeded   = "deadline_exceeded"  // 504: started, but not finished in time; it may still take effect
-	CodeInternal           = "internal"           // 500
+	// 507: there are free slots, but the quota for these keys is used up
+	CodeQuotaExceeded = "quota_exceeded"
+	// 503: a switch that is needed does not answer; the caller may try again
+	CodeUnavailable = "unavailable"
+	// 504: the operation started but did not finish in time; it may still take effect
+	CodeDeadlineExceeded = "deadline_exceeded"
+	CodeInternal         = "internal" // 500
 )
 
 // Error is a failure that the API reports.
 type Error struct {
 	Status  int    `json:"-"`       // the HTTP status
-	Code    string `json:"code"`    // for programs
-	Message string `json:"message"` // for people
-	// SettledMillis is set if a key's name is not found (CodeNotFound). It has the meaning of Key's
-	// field.
+	Code    string `json:"code"`    // the kind of failure, for programs
+	Message string `json:"message"` // what failed, for people
+	// SettledMillis is set if a key's name is not found (CodeNotFound). It has the meaning of
+	// Key.SettledMillis.
 	SettledMillis int64 `json:"settledMillis,omitempty"`
-	// WatchedAt, with CodeFailedPrecondition of a watch, is the UDP port of the server that watches
-	// at the same host. A server that can open that port knows that the other one has ended, and
-	// may take its place.
+	// WatchedAt is set if a watch is refused with CodeFailedPrecondition, because another server
+	// watches from the same host. It is the UDP port of that server. If the caller can open this
+	// port, that server has ended, and the caller may replace it.
 	WatchedAt uint16 `json:"watchedAt,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Is makes errors.Is(err, &Error{Code: CodeNotFound}) work: equal codes are the same kind of
-// failure.
+// Is makes errors.Is(err, &Error{Code: CodeNotFound}) work. Two errors with equal codes are the
+// same kind of failure.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
 }
 
-// Errorf makes an Error with a code, and the HTTP status of the code.
+// Errorf makes an Error with a code, and the HTTP status of that code.
 func Errorf(code, format string, args ...any) *Error {
 	return &Error{Status: StatusOf(code), Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -399,32 +423,32 @@ func StatusOf(code string) int {
 	return http.StatusInternalServerError
 }
 
-// errorBody is the JSON of a failed request.
+// errorBody is the JSON body of the answer to a failed request.
 type errorBody struct {
 	Error *Error `json:"error"`
 }
 
-// MarshalError returns the body of a failed request.
+// MarshalError returns the body of the answer to a failed request.
 func MarshalError(e *Error) []byte {
 	b, err := json.Marshal(errorBody{e})
-	if err != nil { // it has only strings and numbers, so it cannot fail
+	if err != nil { // marshaling cannot fail, because the body has only strings and numbers
 		panic(err)
 	}
 	return append(b, '\n')
 }
 
-// WatchRequest makes the switch notify the server at a host of commits of keys, by NOTIFY packets
-// (docs/protocol.md, "Watches"). It replaces that server's earlier watch; without keys, it only
-// ends that watch.
+// WatchRequest makes the switch of a host send a NOTIFY packet to a server on that host whenever a
+// key is committed (docs/protocol.md, "Watches"). It replaces the server's earlier watch. Without
+// keys, it only ends the earlier watch.
 type WatchRequest struct {
-	Address string   `json:"address"` // the IPv4 address of the host
+	Address string   `json:"address"` // the IPv4 address of the host of the server
 	Port    uint16   `json:"port"`    // the UDP port of the server
 	KeyIDs  []uint32 `json:"keyIds"`  // the KEY_IDs of the keys to watch
 }
 
 // Watch is the answer to a WatchRequest.
 type Watch struct {
-	TTLSeconds int `json:"ttlSeconds"` // the watch ends unless it is renewed within this time
+	TTLSeconds int `json:"ttlSeconds"` // the watch ends unless it is renewed within this many seconds
 	// Refused are the keys that do not exist, that the host may not read, or that exceed the
 	// maximum number.
 	Refused []uint32 `json:"refused"`

@@ -1,6 +1,6 @@
-// Package buildinfo contains the version of NetCRAQ, and what the program was built from. The
-// version is written only in the file VERSION. Packages of other languages, images and the chart
-// repeat it, and make lint compares them.
+// Package buildinfo contains the version of NetCRAQ, and information about the build of the
+// program. The version is written only in the file VERSION. Packages of other languages, images and
+// the Helm chart repeat the version, and "make lint" compares them.
 package buildinfo
 
 import (
@@ -12,24 +12,25 @@ import (
 	"time"
 )
 
-// Metadata is the key of gRPC metadata in which a switch's P4Runtime server sends its version, in
-// the header of the answers on StreamChannel.
+// Metadata is a key of gRPC metadata. A switch's P4Runtime server sends its version under this key,
+// in the header of the answers on StreamChannel.
 const Metadata = "netcraq-version"
 
 //go:embed VERSION
 var version string
 
-// Info is what a program knows about its build.
+// Info describes the build of a program.
 type Info struct {
-	Version  string    `json:"version"`       // version of NetCRAQ (semver.org), such as 0.1.0 or 0.2.0-rc1
-	Commit   string    `json:"commit"`        // commit of the source, in hex; "": not built in a checkout
-	Modified bool      `json:"modified"`      // the source has changes that are not in Commit
-	Date     time.Time `json:"date,omitzero"` // time of the commit, in UTC; zero: not known
-	Go       string    `json:"go"`            // the toolchain's version, such as go1.26.0
-	Platform string    `json:"platform"`      // such as linux/amd64
+	Version string `json:"version"` // version of NetCRAQ (semver.org), for example 0.1.0 or 0.2.0-rc1
+	// commit of the source, in hex; empty if the program was not built in a checkout
+	Commit   string    `json:"commit"`
+	Modified bool      `json:"modified"`      // the source had changes that are not in Commit
+	Date     time.Time `json:"date,omitzero"` // time of the commit, in UTC; zero if not known
+	Go       string    `json:"go"`            // the version of the Go toolchain, for example go1.26.0
+	Platform string    `json:"platform"`      // operating system and architecture, for example linux/amd64
 }
 
-// Get returns what this program knows about its build.
+// Get returns information about the build of this program.
 func Get() Info {
 	i := Info{Version: Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	b, ok := debug.ReadBuildInfo()
@@ -53,7 +54,8 @@ func Get() Info {
 // Version returns the version of NetCRAQ.
 func Version() string { return strings.TrimSpace(version) }
 
-// String is one line: "0.1.0 (commit 0123456789ab of 2026-11-29, go1.26.0, linux/amd64)".
+// String returns the build information in one line: "0.1.0 (commit 0123456789ab of 2026-11-29,
+// go1.26.0, linux/amd64)".
 func (i Info) String() string {
 	source := "commit unknown"
 	if i.Commit != "" {
@@ -68,5 +70,5 @@ func (i Info) String() string {
 	return fmt.Sprintf("%s (%s, %s, %s)", i.Version, source, i.Go, i.Platform)
 }
 
-// Short returns the commit's first 12 digits.
+// Short returns the first 12 digits of the commit.
 func (i Info) Short() string { return i.Commit[:min(len(i.Commit), 12)] }

@@ -8,11 +8,12 @@ import (
 	"unsafe"
 )
 
-// A reading caches the difference between CLOCK_BOOTTIME (Linux 2.6.39) and Go's monotonic clock,
-// because reading CLOCK_BOOTTIME takes a system call, which costs as much as a packet in the
-// interpreter. The difference is the time for which the machine was suspended, so it changes only
-// then. When it does, the kernel also moves the wall clock forward, in the same step. So the
-// difference is read again from time to time, and whenever the wall clock was set.
+// A reading caches the difference between CLOCK_BOOTTIME (Linux 2.6.39) and Go's monotonic clock.
+// The cache exists because a read of CLOCK_BOOTTIME takes a system call, which costs as much as a
+// packet in the interpreter. The difference is the time for which the machine was suspended, so
+// only a suspension changes it. After a suspension, the kernel also moves the wall clock forward in
+// one step. Therefore Now reads the difference again from time to time, and whenever the wall clock
+// was set.
 type reading struct {
 	mono   time.Duration // Go's monotonic clock since start, at the time of the reading
 	wall   time.Duration // the wall clock minus Go's monotonic clock
@@ -21,8 +22,10 @@ type reading struct {
 
 const (
 	readAgain = 10 * time.Millisecond
-	wallSet   = time.Millisecond // a smaller change may be due to reading two clocks at different moments
-	nearly    = 5 * time.Microsecond
+	// a smaller change of the difference may only mean that the two clocks were read at different
+	// moments
+	wallSet = time.Millisecond
+	nearly  = 5 * time.Microsecond
 )
 
 var (
@@ -30,7 +33,7 @@ var (
 	last  atomic.Pointer[reading]
 )
 
-// Now returns CLOCK_BOOTTIME, exact to some microseconds.
+// Now returns CLOCK_BOOTTIME. The result is exact to a few microseconds.
 func Now() Time {
 	t := time.Now()
 	mono := t.Sub(start)
@@ -44,10 +47,10 @@ func wallLess(t time.Time, mono time.Duration) time.Duration {
 	return time.Duration(t.UnixNano()-start.UnixNano()) - mono
 }
 
-// read makes a reading. It repeats it a few times if the two readings of Go's clock are far apart.
+// read makes a new reading. It tries a few times if the two reads of Go's clock are far apart.
 func read() Time {
 	var r reading
-	var low, high time.Duration // bounds of the difference
+	var low, high time.Duration // bounds of the difference between CLOCK_BOOTTIME and Go's monotonic clock
 	for i := range 5 {
 		before := time.Now()
 		boot := system()
@@ -61,8 +64,8 @@ func read() Time {
 			break
 		}
 	}
-	// The difference only grows. A larger value from an earlier reading includes the time that
-	// reading took. It is kept, so that the clock does not go back.
+	// The true difference only grows. An earlier reading may have a larger value, because of the
+	// time that the reading took. Its value is kept, so that the clock does not go back.
 	if old := last.Load(); old != nil && low <= old.offset {
 		r.offset = old.offset
 	}
@@ -83,7 +86,7 @@ func Raw() time.Duration { return clock(clockMonotonicRaw) }
 
 func clock(id uintptr) time.Duration {
 	var now syscall.Timespec
-	// The call never blocks, so the scheduler need not know about it.
+	// The system call never blocks, so Go's scheduler need not know about it.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
 		panic(fmt.Sprintf("clock_gettime(%d): %v: leases are counted by the clocks CLOCK_BOOTTIME and "+
 			"CLOCK_MONOTONIC_RAW, which Linux has since 2.6.39; are they filtered (seccomp)?", id, errno))

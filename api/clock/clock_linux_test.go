@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// The clocks' numbers in Linux's time.h.
+// These are the clocks' numbers in Linux's time.h.
 const monotonic, monotonicRaw = 1, 4
 
-// TestNow: the clock runs at the rate of time.
+// TestNow checks that Now advances at the rate of Go's clock.
 func TestNow(t *testing.T) {
 	began, from := time.Now(), Now()
 	time.Sleep(20 * time.Millisecond)
@@ -25,9 +25,9 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestSuspendedMeanwhile: Now notices a suspension at the first call after it, because the kernel
-// sets the wall clock. If the wall clock does not show the suspension, Now notices it a moment
-// later.
+// TestSuspendedMeanwhile checks that the first call of Now after a suspension notices it, because
+// the kernel sets the wall clock. If the wall clock does not show the suspension, Now notices it a
+// moment later.
 func TestSuspendedMeanwhile(t *testing.T) {
 	right := func() bool {
 		before := system()
@@ -40,13 +40,14 @@ func TestSuspendedMeanwhile(t *testing.T) {
 		}
 	}
 	r := *last.Load()
-	r.wall, r.offset = r.wall-time.Hour, r.offset-time.Hour // the state before an hour of suspension
+	// simulate the reading that was made before a suspension of one hour
+	r.wall, r.offset = r.wall-time.Hour, r.offset-time.Hour
 	last.Store(&r)
 	if !right() {
 		t.Error("an hour of sleep is not noticed")
 	}
 	r = *last.Load()
-	r.offset -= time.Hour // someone has set the wall clock back by as much
+	r.offset -= time.Hour // simulate that someone has also set the wall clock back by one hour
 	last.Store(&r)
 	time.Sleep(readAgain)
 	if !right() {
@@ -54,8 +55,8 @@ func TestSuspendedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForward: in several concurrent goroutines the clock never goes back. (Its accuracy is that of
-// the readings, which is lower on a busy machine.)
+// TestForward checks that the clock never goes back for several concurrent goroutines. It does not
+// check the accuracy, which is lower on a busy machine.
 func TestForward(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
@@ -73,8 +74,8 @@ func TestForward(t *testing.T) {
 	all.Wait()
 }
 
-// TestReadBadly: if a reading was too high because of a delay between its two readings of Go's
-// clock, the clock does not go back at the next reading.
+// TestReadBadly checks that the clock does not go back after a reading that was too high. A reading
+// is too high if a delay occurs between its two reads of Go's clock.
 func TestReadBadly(t *testing.T) {
 	Now()
 	old := *last.Load()
@@ -101,7 +102,7 @@ func BenchmarkRaw(b *testing.B) {
 	}
 }
 
-// TestRaw: Raw returns the kernel's CLOCK_MONOTONIC_RAW.
+// TestRaw checks that Raw returns the kernel's CLOCK_MONOTONIC_RAW.
 func TestRaw(t *testing.T) {
 	for last := Raw(); ; {
 		before, now, after := clock(monotonicRaw), Raw(), clock(monotonicRaw)
@@ -114,9 +115,9 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestGoesOnWhileSuspended: a test cannot suspend the machine, but it can simulate it for a
-// process: in a time namespace whose CLOCK_BOOTTIME, but not its CLOCK_MONOTONIC, is 1,000 hours
-// ahead.
+// TestGoesOnWhileSuspended checks that Now includes the time of a suspension. A test cannot suspend
+// the machine, but it can simulate this for a process in a time namespace. There CLOCK_BOOTTIME is
+// 1,000 hours ahead, and CLOCK_MONOTONIC is not.
 func TestGoesOnWhileSuspended(t *testing.T) {
 	if os.Getenv("NETCRAQ_BOOTTIME") != "" {
 		fmt.Println("asleep for", (time.Duration(Now()) - clock(monotonic)).Round(time.Hour))
@@ -125,7 +126,8 @@ func TestGoesOnWhileSuspended(t *testing.T) {
 	if out, err := exec.Command("unshare", "--time", "true").CombinedOutput(); err != nil {
 		t.Skipf("a time namespace takes root and Linux 5.6: %v\n%s", err, out)
 	}
-	before := (time.Duration(Now()) - clock(monotonic)).Round(time.Hour) // this machine may have been suspended, too
+	// the real machine may have been suspended, too
+	before := (time.Duration(Now()) - clock(monotonic)).Round(time.Hour)
 	cmd := exec.Command("unshare", "--time", "--boottime", "3600000", os.Args[0], "-test.run=^TestGoesOnWhileSuspended$")
 	cmd.Env = append(os.Environ(), "NETCRAQ_BOOTTIME=1")
 	out, err := cmd.CombinedOutput()

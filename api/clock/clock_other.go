@@ -6,7 +6,7 @@ import "time"
 
 var start = time.Now()
 
-// Now returns Go's monotonic clock. On systems other than Linux only clients and tools run.
+// Now returns Go's monotonic clock, because only clients and tools run on systems other than Linux.
 func Now() Time { return Time(time.Since(start)) }
 
 // Raw returns Go's monotonic clock, too.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestOutlasts: the margins cover the largest slew of adjtimex, plus oscillators that differ by a
-// thousandth.
+// TestOutlasts checks that the margins cover the largest slew of adjtimex, together with
+// oscillators that differ by a thousandth.
 func TestOutlasts(t *testing.T) {
 	const slow, fast, oscillators = 0.9 - 500e-6, 1.1 + 500e-6, 1e-3
 	for d := time.Millisecond; d < time.Hour; d *= 3 {

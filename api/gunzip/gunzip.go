@@ -1,5 +1,4 @@
-// Package gunzip reads data that may be compressed with gzip, such as compiled P4 programs in this
-// tree.
+// Package gunzip reads data that may be compressed with gzip, for example compiled P4 programs.
 package gunzip
 
 import (
@@ -8,10 +7,11 @@ import (
 	"io"
 )
 
-// Bytes returns the decompressed data if data is in gzip's format (RFC 1952), and otherwise data
-// itself.
+// Bytes decompresses data if it is in gzip's format (RFC 1952). Otherwise it returns data
+// unchanged.
 func Bytes(data []byte) ([]byte, error) {
-	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) { // gzip's magic number; neither JSON nor text begins so
+	// gzip's magic number; neither JSON nor text begins with these two bytes
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, nil
 	}
 	z, err := gzip.NewReader(bytes.NewReader(data))

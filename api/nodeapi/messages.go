@@ -1,53 +1,59 @@
 package nodeapi
 
-// The data of requests and answers, by function. A value is bytes. Answers contain it as text in
-// Value if it is UTF-8, and otherwise as base64 in ValueBase64. A request uses either.
+// This file has the data of requests and answers of each function. The value of a key is bytes. An
+// answer contains it as text in Value if it is UTF-8, and otherwise as base64 in ValueBase64. A
+// request may use either field.
 //
 // A version is written EPOCH.SEQUENCE, as in the rest of the project. "0.0" is the version of a key
 // that was never written. The later of two versions of a key has the greater epoch or, in the same
 // epoch, the greater sequence.
 
-// Hello begins a connection. It may be left out.
+// Hello is the first request of a connection. A client may leave it out.
 type Hello struct {
-	// Client identifies the client on all its connections: 32 random hexadecimal digits. Needed for
-	// Request.Once.
+	// Client identifies the client on all its connections. It is 32 random hexadecimal digits. Only
+	// requests with Once need it.
 	Client string `json:"client,omitempty"`
-	Agent  string `json:"agent,omitempty"` // library and version, for logs
-	// Namespace is the default namespace of requests. "": the caller's own.
+	Agent  string `json:"agent,omitempty"` // the client's library and its version, for logs
+	// Namespace is the default namespace of requests on this connection. If it is empty, the
+	// default is the caller's own namespace.
 	Namespace string `json:"namespace,omitempty"`
-	// DrainNotice makes the server notify the client when it begins to shut down: see DrainNotice.
+	// DrainNotice makes the server notify the client when the server begins to shut down. See the
+	// type DrainNotice.
 	DrainNotice bool `json:"drainNotice,omitempty"`
 }
 
-// DrainNotice is sent once, under the id 0, to clients whose hello asked for it, when the server
-// begins to shut down. The server still answers, so requests under way need not be sent again. The
-// client opens a new connection, on which a successor may listen, sends all new requests there, and
-// closes the old connection when it has its answers. So no call fails.
+// DrainNotice is a message that announces that the server begins to shut down. The server sends it
+// once, under the id 0, to clients whose hello requested it. It still answers, so the client need
+// not send requests under way again. The client opens a new connection, where a successor of the
+// server may listen, and sends all new requests there. It closes the old connection when it has all
+// answers. So no call fails.
 type DrainNotice struct {
 	Draining bool `json:"draining"`
 }
 
 // HelloAnswer answers Hello.
 type HelloAnswer struct {
-	Server    string `json:"server"` // name and version
+	Server    string `json:"server"` // name and version of the server
 	Node      string `json:"node"`
 	Namespace string `json:"namespace"`
-	// Known reports whether the server has the answers to this client's earlier requests with Once,
-	// so that a repeated request is executed only once. If it is false and the client has sent such
-	// requests, their outcome is unknown.
+	// Known reports whether the server still has the answers to this client's earlier requests with
+	// Once. If it does, it executes a repeated request only once. If it does not, the outcome of
+	// such earlier requests is unknown.
 	Known bool `json:"known"`
-	// maximum bytes of a value, in the widest chain that the namespace may use
+	// maximum length of a value in bytes, in the chain with the largest values that the namespace
+	// may use
 	MaxValue int  `json:"maxValue"`
 	InFlight int  `json:"inFlight"`
 	MaxBytes int  `json:"maxMessage"`
-	Durable  bool `json:"durable"` // new keys of the namespace are kept in etcd
+	Durable  bool `json:"durable"` // whether etcd stores new keys of the namespace
 	Draining bool `json:"draining,omitempty"`
-	// MaxList is the largest Limit of a list. 0: the server is too old for list.
+	// MaxList is the largest Limit of a list. The value 0 means that the server is too old for
+	// lists.
 	MaxList int `json:"maxList,omitempty"`
 }
 
-// CancelData cancels a request under way. That request is answered with CodeCanceled, or as usual
-// if it is already executed. The cancel itself is answered with {}.
+// CancelData cancels a request under way. The server answers that request with CodeCanceled, or as
+// usual if it has already executed the request. It answers the cancel request with {}.
 type CancelData struct {
 	ID uint64 `json:"id"`
 }
@@ -66,7 +72,7 @@ type GetData struct {
 	Eventual bool `json:"eventual,omitempty"`
 }
 
-// Item is a key's state. A key without a value has Found false.
+// Item is the state of a key. Found is false if the key has no value.
 type Item struct {
 	Key         string  `json:"key"`
 	Found       bool    `json:"found"`
@@ -74,10 +80,10 @@ type Item struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Version     string  `json:"version"`
 	Lease       string  `json:"lease,omitempty"`
-	Error       *Error  `json:"error,omitempty"` // in getMany and list: why the key was not read
+	Error       *Error  `json:"error,omitempty"` // in answers to getMany and list: why the key could not be read
 }
 
-// GetManyData reads several keys, without any order between the reads.
+// GetManyData reads several keys. The reads are executed in no particular order.
 type GetManyData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Keys      []string `json:"keys"`
@@ -89,25 +95,25 @@ type GetManyAnswer struct {
 	Items []Item `json:"items"`
 }
 
-// ListData requests a page of the keys whose names begin with Prefix ("": all of the namespace), in
-// the order of the bytes of their names.
+// ListData requests a page of the keys whose names begin with Prefix, sorted by the bytes of their
+// names. An empty Prefix lists all keys of the namespace.
 type ListData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Prefix    string `json:"prefix,omitempty"`
-	// Limit is the number of names that the server examines for this page, 1 to MaxList. 0:
-	// DefaultList.
+	// Limit is the number of names that the server examines for this page, from 1 to MaxList. The
+	// value 0 means DefaultList.
 	Limit int `json:"limit,omitempty"`
-	// Cursor is the Cursor of the preceding page. "": this is the first page.
+	// Cursor is the Cursor in the answer with the preceding page. It is empty for the first page.
 	Cursor string `json:"cursor,omitempty"`
-	// KeysOnly leaves out the values. Items have their versions and leases.
+	// KeysOnly leaves the values out of the answer. The items still have versions and leases.
 	KeysOnly bool `json:"keysOnly,omitempty"`
 }
 
-// ListAnswer has the keys of a page that have a value. There may be fewer than the limit, or none,
+// ListAnswer has those keys of a page that have a value. Their number may be below the limit, or 0,
 // although more pages follow. An item has an Error if its key could not be read.
 type ListAnswer struct {
 	Items []Item `json:"items"`
-	// Cursor is the cursor of the next page. "": this is the last page.
+	// Cursor requests the next page. It is empty if this is the last page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -116,7 +122,7 @@ type PutData struct {
 	Key
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	Lease       string  `json:"lease,omitempty"` // the key expires with this lease
+	Lease       string  `json:"lease,omitempty"` // the lease with which the key expires
 }
 
 // PutAnswer answers put and delete.
@@ -124,8 +130,9 @@ type PutAnswer struct {
 	Version string `json:"version"`
 }
 
-// CASData writes a value if the key's version is the given one ("0.0": it was never written).
-// Versions come from answers. A deleted key has the version of its deletion.
+// CASData writes a value if the key's version equals Version. A client knows versions from answers.
+// The version "0.0" means that the key was never written. A deleted key has the version of its
+// deletion.
 type CASData struct {
 	PutData
 	Version string `json:"version"`
@@ -137,14 +144,15 @@ type CASAnswer struct {
 	Item
 }
 
-// DeleteData removes a key's value; with a Version, only if the key has that version.
+// DeleteData removes a key's value. If Version is set, the server does so only if the key has that
+// version.
 type DeleteData struct {
 	Key
 	Version string `json:"version,omitempty"`
 }
 
-// DeleteAnswer answers DeleteData. If the key had another version, Deleted is false. Item is the
-// key's state after the call.
+// DeleteAnswer is the answer to DeleteData. Deleted is false if the key had another version. Item
+// is the key's state after the call.
 type DeleteAnswer struct {
 	Deleted bool `json:"deleted"`
 	Item
@@ -154,30 +162,31 @@ type DeleteAnswer struct {
 // counts as 0.
 type IncrementData struct {
 	Key
-	By *int64 `json:"by,omitempty"` // nil: 1
+	By *int64 `json:"by,omitempty"` // the number to add; nil means 1
 }
 
-// IncrementAnswer has the sum, also as text, because JavaScript's numbers are exact only up to
-// 2^53.
+// IncrementAnswer has the sum as a number and as text. JavaScript needs the text, because its
+// numbers are exact only up to 2^53.
 type IncrementAnswer struct {
 	Number  int64  `json:"number"`
 	Value   string `json:"value"`
 	Version string `json:"version"`
 }
 
-// TransactData compares and writes durable keys of one namespace atomically: if all comparisons
-// hold, all writes are executed; otherwise none is. Compare and Write have 1 to MaxTransact
-// elements altogether. A key occurs at most once in each of them.
+// TransactData compares and writes durable keys of one namespace atomically. If all comparisons
+// hold, the server executes all writes, and otherwise none. Compare and Write have 1 to MaxTransact
+// elements altogether. A key occurs at most once in Compare and at most once in Write.
 type TransactData struct {
 	Namespace string          `json:"namespace,omitempty"`
 	Compare   []Comparison    `json:"compare,omitempty"`
 	Write     []TransactWrite `json:"write,omitempty"`
 }
 
-// Comparison is a condition on a key: exactly one of Version, Value, ValueBase64 and Absent is set.
+// Comparison is a condition on a key. Exactly one of Version, Value, ValueBase64 and Absent is set.
 type Comparison struct {
 	Key string `json:"key"`
-	// Version is the version that the key must have; "0.0": the key was never written.
+	// Version is the version that the key must have. The version "0.0" means that the key was never
+	// written.
 	Version string `json:"version,omitempty"`
 	// Value or ValueBase64 is the value that the key must have.
 	Value       *string `json:"value,omitempty"`
@@ -191,7 +200,7 @@ type TransactWrite struct {
 	Key         string  `json:"key"`
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	Lease       string  `json:"lease,omitempty"` // the key expires with this lease
+	Lease       string  `json:"lease,omitempty"` // the lease with which the key expires
 	Delete      bool    `json:"delete,omitempty"`
 }
 
@@ -199,17 +208,17 @@ type TransactWrite struct {
 type TransactAnswer struct {
 	Done bool `json:"done"`
 	// Versions are the versions of the written keys, in the order of Write. All of them are equal,
-	// except that a key that was deleted but never written has "0.0".
+	// with one exception: a deleted key that was never written has "0.0".
 	Versions []string `json:"versions,omitempty"`
-	// Failed are the keys whose comparisons did not hold, in the order of Compare, if the
-	// transaction was not executed. When the values would exceed MaxFailedBytes in total, the
-	// remaining values are left out: such an item has Found and no value.
+	// Failed lists the keys whose comparisons did not hold, in the order of Compare, if the
+	// transaction was not executed. When the values exceed MaxFailedBytes in total, the remaining
+	// values are left out. Such an item has Found set but no value.
 	Failed []Item `json:"failed,omitempty"`
 }
 
-// WatchData follows keys, or all keys whose names begin with Prefix. After maps keys to the
-// versions that the caller knows; the server reports only newer ones. For a key that is not in
-// After it first reports the current state.
+// WatchData watches keys, or all keys whose names begin with Prefix. After maps keys to the
+// versions that the caller knows, and the server reports only newer versions. For a key that is not
+// in After, the server first reports the current state.
 type WatchData struct {
 	Namespace string            `json:"namespace,omitempty"`
 	Keys      []string          `json:"keys,omitempty"`
@@ -223,7 +232,8 @@ type WatchAnswer struct {
 	Events  []Event `json:"events,omitempty"`
 }
 
-// Event is a key's newest version. Overtaken counts the versions before it that were skipped.
+// Event reports the newest version of a key. Overtaken counts the versions that were skipped since
+// the preceding event of the key.
 type Event struct {
 	Item
 	Overtaken uint64 `json:"overtaken,omitempty"`
@@ -232,7 +242,7 @@ type Event struct {
 // GrantData makes a lease. The lease expires if it is not renewed within its time to live.
 type GrantData struct {
 	Namespace string `json:"namespace,omitempty"`
-	TTLMillis int    `json:"ttlMs"` // 500 to 3,600,000
+	TTLMillis int    `json:"ttlMs"` // time to live in milliseconds, from 500 to 3,600,000
 }
 
 // LeaseData names a lease, for keepAlive and revoke.
@@ -247,74 +257,77 @@ type LeaseAnswer struct {
 	TTLMillis int    `json:"ttlMs"`
 }
 
-// ListLeasesData requests a page of a namespace's leases and of the things that leases hold. The
-// pages have the names of the namespace in the order of their bytes, so a lease and the things that
-// it holds may be on different pages.
+// ListLeasesData requests a page of a namespace's leases and of the locks, permits and other things
+// that they hold. A page is a range of the namespace's names, sorted by their bytes. So a lease and
+// the things that it holds may be on different pages.
 type ListLeasesData struct {
 	Namespace string `json:"namespace,omitempty"`
-	// Limit is the number of names that the server examines for this page, 1 to MaxList. 0:
-	// DefaultList.
+	// Limit is the number of names that the server examines for this page, from 1 to MaxList. The
+	// value 0 means DefaultList.
 	Limit int `json:"limit,omitempty"`
-	// Cursor is the Cursor of the preceding page. "": this is the first page.
+	// Cursor is the Cursor in the answer with the preceding page. It is empty for the first page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// ListLeasesAnswer has the leases of a page, and the page's things that leases hold. The lease of
-// such a thing may be on another page.
+// ListLeasesAnswer has the leases of a page, and those things on the page that a lease holds. The
+// lease that holds a thing may be on another page.
 type ListLeasesAnswer struct {
 	Leases []LeaseState `json:"leases"`
 	Held   []Held       `json:"held"`
-	// Unread counts the names of the page that could not be read.
+	// Unread is the number of names of the page that the server could not read.
 	Unread int `json:"unread,omitempty"`
-	// Cursor is the cursor of the next page. "": this is the last page.
+	// Cursor requests the next page. It is empty if this is the last page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// LeaseState describes a lease.
+// LeaseState describes one lease.
 type LeaseState struct {
 	Lease     string `json:"lease"`
 	TTLMillis int    `json:"ttlMs"`
-	// LeftMillis is the longest time that the lease lives unless it is renewed. It counts from when
-	// this server first saw the newest renewal.
-	LeftMillis int    `json:"leftMs"`
-	Node       string `json:"node,omitempty"` // the node that granted it; "": its name was too long
-	// Holder is the program that was granted the lease. "": another server granted it, or this one
-	// did so before it was started again.
+	// LeftMillis is the longest time, in milliseconds, that the lease can still live without a
+	// renewal. It counts from the moment when this server first saw the newest renewal.
+	LeftMillis int `json:"leftMs"`
+	// the node whose server granted the lease; empty if the node's name was too long
+	Node string `json:"node,omitempty"`
+	// Holder is the program that was granted the lease. It is empty if another server granted the
+	// lease, or if this server has restarted since.
 	Holder string `json:"holder,omitempty"`
 }
 
-// Kinds of things that a lease holds.
+// These are the kinds of things that a lease can hold.
 const (
 	HeldKey      = "key"
 	HeldLock     = "lock"
 	HeldElection = "election"
-	HeldPermit   = "permit"  // a permit of a semaphore: SEMAPHORE/NUMBER
-	HeldService  = "service" // an instance of a service: SERVICE/INSTANCE
+	HeldPermit   = "permit"  // a permit of a semaphore, named SEMAPHORE/NUMBER
+	HeldService  = "service" // an instance of a service, named SERVICE/INSTANCE
 )
 
-// Held is something that a lease holds, and that ends with the lease.
+// Held describes a thing that a lease holds. It ends when the lease ends.
 type Held struct {
 	Lease string `json:"lease"`
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
 }
 
-// LockData asks for a lock (lock), for leadership (campaign; Value is what the leader publishes),
-// or for one of Permits of a semaphore (acquire). Without Lease the server makes a lease of
-// TTLMillis, which it keeps alive as long as this connection lasts.
+// LockData requests a lock, leadership (campaign) or a permit of a semaphore (acquire). For
+// campaign, Value is what the leader publishes. For acquire, Permits is the size of the semaphore.
+// Without Lease, the server makes a lease of TTLMillis, and keeps it alive as long as this
+// connection lasts.
 type LockData struct {
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"`
-	Value      string `json:"value,omitempty"`
-	Permits    int    `json:"permits,omitempty"`
-	Lease      string `json:"lease,omitempty"`
-	TTLMillis  int    `json:"ttlMs,omitempty"`  // 0: 10,000
-	WaitMillis *int   `json:"waitMs,omitempty"` // nil: the request's timeout; 0: do not wait
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Value     string `json:"value,omitempty"`
+	Permits   int    `json:"permits,omitempty"`
+	Lease     string `json:"lease,omitempty"`
+	TTLMillis int    `json:"ttlMs,omitempty"` // time to live of the new lease in milliseconds; 0 means 10,000
+	// time to wait in milliseconds; nil means the request's timeout, and 0 means not to wait
+	WaitMillis *int `json:"waitMs,omitempty"`
 }
 
-// LockAnswer reports that the lock, leadership or permit is held, until Lease expires or it is
-// released. Token is the fencing token: a 64-bit decimal number that grows with each holder of this
-// name. For a semaphore, it grows with each holder of the same permit.
+// LockAnswer reports that the caller holds the lock, leadership or permit until Lease expires or
+// the caller releases it. Token is the fencing token, a 64-bit decimal number. The token grows with
+// each holder of the name or, for a semaphore, with each holder of the same permit.
 type LockAnswer struct {
 	Held  bool   `json:"held"`
 	Name  string `json:"name"`
@@ -322,7 +335,8 @@ type LockAnswer struct {
 	Lease string `json:"lease,omitempty"`
 }
 
-// UnlockData releases the lock, leadership or permit with a token, for unlock, resign and release.
+// UnlockData releases a lock, leadership or a permit. Token identifies what to release. It is the
+// data of unlock, resign and release.
 type UnlockData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -342,14 +356,15 @@ type LeaderAnswer struct {
 	Token string `json:"token,omitempty"`
 }
 
-// ServiceData registers an instance of a service. Instance "": the server chooses its name.
+// ServiceData registers an instance of a service. If Instance is empty, the server chooses the name
+// of the instance.
 type ServiceData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service"`
 	Instance  string `json:"instance,omitempty"`
-	Address   string `json:"address,omitempty"` // host:port
+	Address   string `json:"address,omitempty"` // address of the instance as host:port
 	Lease     string `json:"lease,omitempty"`
-	TTLMillis int    `json:"ttlMs,omitempty"` // 0: 10,000
+	TTLMillis int    `json:"ttlMs,omitempty"` // time to live of the new lease in milliseconds; 0 means 10,000
 }
 
 // Instance is a live instance of a service.
@@ -360,16 +375,17 @@ type Instance struct {
 	Lease    string `json:"lease,omitempty"`
 }
 
-// GetServiceData requests instances. Order "": round-robin, with a different first one in each
-// call; "nearest": the instances on this node first.
+// GetServiceData requests the instances of a service. If Order is "", the list begins with a
+// different instance in each call (round-robin). If it is "nearest", the instances on this node
+// come first.
 type GetServiceData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service"`
 	Order     string `json:"order,omitempty"`
 }
 
-// ServiceAnswer has the live instances. watchService is answered with one at first, and with
-// another one after each change.
+// ServiceAnswer has the live instances of a service. The server answers watchService once at the
+// beginning, and again after each change.
 type ServiceAnswer struct {
 	Service   string     `json:"service"`
 	Instances []Instance `json:"instances"`

@@ -1,11 +1,11 @@
-// Package nodeapi is the contract of the node API: the messages between a program and its node's
-// server, over a local socket. docs/node-api.md is the normative text; client/node is the Go
-// library, nodeapi/server the server.
+// Package nodeapi defines the messages of the node API, which a program exchanges with the server
+// of its node over a local socket. docs/node-api.md is the normative text. The Go library is
+// client/node, and the server is nodeapi/server.
 //
-// A connection is a stream. Its first bytes choose the framing: JSON, with one message per line, or
-// the compact framing (see Preface). The caller chooses an id for each request, which the answers
-// repeat; answers come in any order. A watch gets several answers under its id, until it is
-// canceled.
+// A connection is a stream of bytes. Its first bytes choose the framing, which is JSON with one
+// message per line, or the compact framing (see Preface). The caller chooses an id for each
+// request, and the answer repeats it. Answers come in any order. A watch gets several answers with
+// its id, until it is canceled.
 package nodeapi
 
 import (
@@ -13,64 +13,68 @@ import (
 	"fmt"
 )
 
-// DefaultSocket is the path of a node's server. Libraries use it unless NETCRAQ_NODE_SOCKET names
-// another one.
+// DefaultSocket is the path of the socket of a node's server. Libraries use it unless
+// NETCRAQ_NODE_SOCKET names another socket.
 const DefaultSocket = "/run/netcraq/node.sock"
 
 // SocketVariable is the environment variable with the address of the server: a path, or
 // "tcp://host:port".
 const SocketVariable = "NETCRAQ_NODE_SOCKET"
 
-// Preface is the first bytes of a connection in the compact framing. JSON never begins with them.
-// After it, each message in both directions is 4 bytes with the length of the rest, big-endian, and
-// the rest in the encoding that docs/node-api.md describes.
+// Preface is the first bytes of a connection that uses the compact framing. JSON never begins with
+// these bytes. After the preface, each message in both directions is a length and a body. The
+// length has 4 bytes, big-endian. docs/node-api.md describes the encoding of the body.
 const Preface = "\x00NC1"
 
 // Request is one message from a program. In JSON it is one line.
 type Request struct {
-	// ID is chosen by the caller and repeated in answers. It must differ from those of other
-	// requests under way on the connection. 1 to 2^53-1.
+	// ID identifies the request, from 1 to 2^53-1. The caller chooses it, and the answers repeat
+	// it. It must differ from the ids of other requests under way on the connection.
 	ID uint64 `json:"id"`
-	// Func is the function to call: one of the Func constants.
+	// Func is the function to call. It is one of the constants that begin with Func.
 	Func string `json:"func"`
-	// Data are the function's arguments, an object: see the types named after the functions.
+	// Data is a JSON object with the function's arguments. The types that are named after the
+	// functions describe it.
 	Data json.RawMessage `json:"data,omitempty"`
-	// TimeoutMillis is the server's timeout for the request. 0: DefaultTimeoutMillis. At most
-	// MaxTimeoutMillis.
+	// TimeoutMillis is the server's timeout for the request in milliseconds, at most
+	// MaxTimeoutMillis. The value 0 means DefaultTimeoutMillis.
 	TimeoutMillis int `json:"timeoutMs,omitempty"`
-	// Once identifies the request within the client that the connection's hello has named. If a
-	// request with a side effect is sent again under the same number after a reconnection, it is
-	// executed once, and gets the first answer. 0: no identity. Each new request has a greater
-	// number.
+	// Once identifies the request among all requests of the client that the connection's hello
+	// names. A client may send a request with a side effect again, with the same Once, after a
+	// reconnection. Then the server executes it only once, and repeats the first answer. Each new
+	// request needs a greater number. The value 0 means that the request has no identity.
 	Once uint64 `json:"once,omitempty"`
-	// Done reports that the caller has the answers to all its requests with a smaller Once, so that
-	// the server need not keep them. It may be left out.
+	// Done reports that the caller has the answers to all its requests whose Once is smaller than
+	// Done. So the server need not keep these answers. It may be left out.
 	Done uint64 `json:"done,omitempty"`
 }
 
-// Response is one message from the server. Either Data or Error is set.
+// Response is one message from the server. Exactly one of Data and Error is set.
 type Response struct {
 	ID    uint64          `json:"id"`
 	Data  json.RawMessage `json:"data,omitempty"`
 	Error *Error          `json:"error,omitempty"`
-	// More reports that further answers with this id follow (watches).
+	// More reports that further answers with this id follow, as for watches.
 	More bool `json:"more,omitempty"`
 }
 
-// Limits. The server refuses a request beyond a limit with an error that names the limit, and the
-// connection continues. Only a message that is too long ends the connection, because the server
-// cannot know where the next one begins.
+// These are the limits of the node API. If a request exceeds a limit, the server refuses it with an
+// error that names the limit, and the connection continues. Only a message that is too long ends
+// the connection, because the server cannot know where the next message begins.
 const (
-	MaxMessage     = 256 << 10 // maximum bytes of one message, including its newline or length
-	MaxKeyName     = 256       // bytes of a key's name, UTF-8
-	MaxNamespace   = 63        // bytes; a namespace is a DNS label, as in Kubernetes
-	MaxInFlight    = 1024      // requests of one connection under way; beyond it the server stops reading
-	MaxWatches     = 4096      // watched keys and prefixes of one connection
-	MaxMany        = 256       // keys of one getMany
-	MaxList        = 256       // names that the server examines for one list
-	DefaultList    = 100       // the same, if the request has no limit
-	MaxTransact    = 64        // comparisons and writes of one transaction altogether
-	MaxUnsentBytes = 4 << 20   // unread answers of a client; beyond it the connection is cut off
+	MaxMessage   = 256 << 10 // maximum length of one message in bytes, including its newline or length prefix
+	MaxKeyName   = 256       // maximum length of a key's name in bytes, as UTF-8
+	MaxNamespace = 63        // maximum length of a namespace in bytes; a namespace is a DNS label, as in Kubernetes
+	// maximum number of requests under way on one connection; beyond it the server stops reading
+	MaxInFlight = 1024
+	MaxWatches  = 4096 // maximum number of watched keys and prefixes of one connection
+	MaxMany     = 256  // maximum number of keys of one getMany
+	MaxList     = 256  // maximum number of names that the server examines for one list
+	DefaultList = 100  // number of names that the server examines for a list without a limit
+	MaxTransact = 64   // maximum number of comparisons and writes of one transaction altogether
+	// maximum bytes of answers that a client has not read; beyond it the server closes the
+	// connection
+	MaxUnsentBytes = 4 << 20
 	// MaxTransactBytes bounds the names and values of one transaction, in bytes.
 	MaxTransactBytes = 128 << 10
 	// MaxFailedBytes bounds the values in the answer to a transaction that was not executed, in
@@ -79,12 +83,12 @@ const (
 
 	DefaultTimeoutMillis = 5_000
 	MaxTimeoutMillis     = 60_000
-	// OnceKeptMillis is the time, in milliseconds, for which answers to requests with Once are kept
-	// after their connection has ended.
+	// OnceKeptMillis is the time, in milliseconds, for which the server keeps the answers to
+	// requests with Once after their connection has ended.
 	OnceKeptMillis = 60_000
 )
 
-// The functions.
+// These are the names of the functions of the node API.
 const (
 	FuncHello     = "hello"
 	FuncPing      = "ping"
@@ -102,7 +106,7 @@ const (
 	FuncGrant     = "grant"
 	FuncKeepAlive = "keepAlive"
 	FuncRevoke    = "revoke"
-	// FuncListLeases lists leases, and what they hold.
+	// FuncListLeases lists leases, and the locks, permits and other things that they hold.
 	FuncListLeases = "listLeases"
 
 	FuncLock     = "lock"
@@ -128,17 +132,17 @@ const (
 	FuncMakeFile = "makeFile"
 	FuncSealFile = "sealFile"
 	FuncOpenFile = "openFile"
-	// FuncOpenFiles opens files for the connection, and releases others.
+	// FuncOpenFiles opens files for the connection, and releases other files.
 	FuncOpenFiles = "openFiles"
-	// FuncRewriteFile asks which of a maker's rewritable files are free.
+	// FuncRewriteFile asks which rewritable files of a writer are free.
 	FuncRewriteFile = "rewriteFile"
 )
 
-// Error is why a request failed.
+// Error describes why a request failed.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
-	// Do tells the caller or an operator what to do about it.
+	// Do says what the caller or an operator should do about the failure.
 	Do string `json:"do,omitempty"`
 }
 
@@ -150,13 +154,13 @@ func (e *Error) Error() string {
 	return e.Message + " (" + e.Do + ")"
 }
 
-// Errorf makes an error for a client. do is the advice what to do about it.
+// Errorf makes an error for a client. The argument do says what to do about the failure.
 func Errorf(code Code, do, format string, args ...any) *Error {
 	return &Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
 }
 
-// Is makes errors.Is(err, &node.Error{Code: node.CodeUnavailable}) work: equal codes are the same
-// kind of failure.
+// Is makes errors.Is(err, &node.Error{Code: node.CodeUnavailable}) work. Two errors with equal
+// codes are the same kind of failure.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
@@ -167,17 +171,17 @@ type Code string
 
 const (
 	CodeInvalidArgument  Code = "invalid_argument"  // the request is malformed; sending it again will not help
-	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the message has the numbers
-	CodePermissionDenied Code = "permission_denied" // the caller lacks a right; the message names the rule
-	CodeQuotaExceeded    Code = "quota_exceeded"    // too many keys, watches, connections or requests of the namespace
+	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the text gives the limit
+	CodePermissionDenied Code = "permission_denied" // the caller lacks a right; the error's text names the rule
+	CodeQuotaExceeded    Code = "quota_exceeded"    // the namespace has too many keys, watches, connections or requests
 	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a free slot
 	CodeLeaseGone        Code = "lease_gone"        // the lease has expired, or never existed
-	CodeNotHeld          Code = "not_held"          // the caller does not hold the lock, leadership or permit (any longer)
-	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset: nothing was appended
-	CodeTimeout          Code = "timeout"           // not executed in time; the request had no effect
-	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
-	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: no effect, try again
-	CodeCanceled         Code = "canceled"          // canceled by the caller
-	CodeDraining         Code = "draining"          // the server is shutting down: connect again
+	CodeNotHeld          Code = "not_held"          // the caller does not, or no longer, hold the lock or permit
+	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset; nothing was appended
+	CodeTimeout          Code = "timeout"           // the request was not executed in time, and had no effect
+	CodeOutcomeUnknown   Code = "outcome_unknown"   // the request may or may not have been executed
+	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer; no effect, try again
+	CodeCanceled         Code = "canceled"          // the caller canceled the request
+	CodeDraining         Code = "draining"          // the server is shutting down; the client should connect again
 	CodeInternal         Code = "internal"
 )

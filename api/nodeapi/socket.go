@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// FindSocket returns the address of the server for a program that names none: $NETCRAQ_NODE_SOCKET,
-// otherwise the socket of a running `netcraq dev` of this user, otherwise DefaultSocket.
+// FindSocket returns the address of the node's server for a program that does not name one. It is
+// $NETCRAQ_NODE_SOCKET if that is set. Otherwise it is the socket of `netcraq dev` if this user
+// runs one, and DefaultSocket if not.
 func FindSocket(getenv func(string) string) string {
 	if s := getenv(SocketVariable); s != "" {
 		return s
@@ -21,8 +22,8 @@ func FindSocket(getenv func(string) string) string {
 	return DefaultSocket
 }
 
-// DevSocket returns the socket of `netcraq dev`: netcraq.sock in $XDG_RUNTIME_DIR or, if that is
-// not set, in DevFolder.
+// DevSocket returns the socket of `netcraq dev`. It is netcraq.sock in $XDG_RUNTIME_DIR or, if that
+// is not set, in DevFolder.
 func DevSocket(getenv func(string) string) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "netcraq.sock")
@@ -47,8 +48,8 @@ func CheckDevFolder() error {
 	return nil
 }
 
-// IsSocket reports whether a socket exists at a path. In DevFolder it must be a socket that no
-// other user can have created.
+// IsSocket reports whether a path is a socket. In DevFolder it must be a socket that no other user
+// can have created.
 func IsSocket(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {

@@ -6,5 +6,5 @@ package nodeapi
 
 import "io/fs"
 
-// ownedByUser is false, because `netcraq dev` needs Linux.
+// ownedByUser returns false, because `netcraq dev` needs Linux.
 func ownedByUser(fs.FileInfo) bool { return false }

@@ -48,7 +48,8 @@ func TestFindSocket(t *testing.T) {
 	own := filepath.Join(DevFolder(), "netcraq.sock")
 	listen(t, own)
 	want(own)
-	if err := os.Chmod(DevFolder(), 0o777); err != nil { // another user could have put the socket there
+	// with this mode, another user could have put the socket there
+	if err := os.Chmod(DevFolder(), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	want(DefaultSocket)

@@ -1,52 +1,56 @@
 package nodeapi
 
-// The data of the functions of streams. docs/streams.md is the normative text.
+// This file has the data of the functions for streams. docs/streams.md is the normative text.
 
-// How the writer treats a consumer that is a whole ring of the partition behind.
+// These rules say what the writer does with a consumer that is a whole ring of the partition
+// behind.
 const (
-	SlowWait = "wait" // the writer waits for the consumer, at most StallMillis
-	SlowSkip = "skip" // the consumer is moved on to the newest record, and told how many it missed
+	SlowWait = "wait" // the writer waits for the consumer, for at most StallMillis
+	SlowSkip = "skip" // the consumer continues at the newest record, and learns how many records it missed
 )
 
-// Where a reader begins, as an alternative to an offset.
+// These values say where a reader begins if it gives no offset.
 const (
-	FromKnown    = ""         // the last position of this consumer; if that is unknown, the oldest record
+	FromKnown    = ""         // the last known position of this consumer or, if that is unknown, the oldest record
 	FromEarliest = "earliest" // the oldest existing record
-	FromLatest   = "latest"   // the next record
+	FromLatest   = "latest"   // the next record to be appended
 )
 
 // StreamConfig is the configuration of a stream. It never changes.
 type StreamConfig struct {
-	Partitions  int `json:"partitions,omitempty"`  // 1 to 32. 0: 1
-	ObjectBytes int `json:"objectBytes,omitempty"` // a power of two, 1 KiB to 1 MiB. 0: 64 KiB
-	Objects     int `json:"objects,omitempty"`     // number in each partition's ring. 0: 64
-	// Slow is SlowWait ("": that) or SlowSkip.
+	Partitions int `json:"partitions,omitempty"` // number of partitions, from 1 to 32; 0 means 1
+	// size of an object in bytes, a power of two from 1 KiB to 1 MiB; 0 means 64 KiB
+	ObjectBytes int `json:"objectBytes,omitempty"`
+	Objects     int `json:"objects,omitempty"` // number of objects in each partition's ring; 0 means 64
+	// Slow is SlowWait or SlowSkip. An empty Slow means SlowWait.
 	Slow string `json:"slow,omitempty"`
-	// StallMillis is the time for which the writer waits for a consumer that releases nothing. Then
-	// the consumer is moved on, and the writer does not wait for it again until it has noticed
-	// that. 0: 30 s.
+	// StallMillis is the time, in milliseconds, for which the writer waits for a consumer that
+	// releases nothing. After it, the consumer continues at a newer record, and the writer does not
+	// wait for it again until the consumer has noticed. The value 0 means 30 s.
 	StallMillis int `json:"stallMs,omitempty"`
-	// KeepMillis is the time for which the node keeps the unread records of a named consumer that
-	// has gone. 0: 30 s.
+	// KeepMillis is the time, in milliseconds, for which the node keeps the unread records of a
+	// named consumer that has disconnected. The value 0 means 30 s.
 	KeepMillis int `json:"keepMs,omitempty"`
-	// Volatile records do not survive the server's process.
+	// Volatile means that the stream's records do not survive the server's process.
 	Volatile bool `json:"volatile,omitempty"`
-	// Source fills the stream. nil: programs append to it.
+	// Source is where the records of the stream come from. If it is nil, programs append the
+	// records.
 	Source *StreamSource `json:"source,omitempty"`
 }
 
-// StreamSource names the source of a stream. Exactly one of its members is set.
+// StreamSource names the source of a stream. Exactly one of its fields is set.
 type StreamSource struct {
-	// Keys fills the stream with commits of the namespace's keys whose names begin with a prefix,
-	// each as an Event in JSON.
+	// Keys fills the stream with commits of the namespace's keys whose names begin with a prefix.
+	// Each record is an Event in JSON.
 	Keys *KeysSource `json:"keys,omitempty"`
-	// Etcd fills the stream with changes of an etcd's keys, each as an EtcdEvent in JSON.
+	// Etcd fills the stream with changes of the keys of an etcd. Each record is an EtcdEvent in
+	// JSON.
 	Etcd *EtcdSource `json:"etcd,omitempty"`
 	// JetStream fills the stream with the messages of a stream of NATS JetStream, unchanged.
 	JetStream *JetStreamSource `json:"jetstream,omitempty"`
 }
 
-// Kind returns the name of the member that is set; "": none is, or several are.
+// Kind returns the name of the field that is set. It returns "" unless exactly one is set.
 func (s *StreamSource) Kind() (kind string) {
 	set := 0
 	for name, is := range map[string]bool{"keys": s.Keys != nil, "etcd": s.Etcd != nil, "jetstream": s.JetStream != nil} {
@@ -61,30 +65,30 @@ func (s *StreamSource) Kind() (kind string) {
 	return kind
 }
 
-// KeysSource is the keys of the namespace with a prefix.
+// KeysSource selects the keys of the namespace whose names begin with a prefix.
 type KeysSource struct {
 	Prefix string `json:"prefix"`
 }
 
-// EtcdSource is the keys of an etcd that begin with a prefix. The server's operator configures the
-// etcd, and the prefixes that each namespace may use.
+// EtcdSource selects the keys of an etcd that begin with a prefix. The server's operator configures
+// the etcd, and the prefixes that each namespace may use.
 type EtcdSource struct {
 	Prefix string `json:"prefix"`
 }
 
-// JetStreamSource is a stream of JetStream, or those of its subjects that match Subject (with
-// NATS's wildcards).
+// JetStreamSource selects a stream of NATS JetStream. If Subject is set, it selects only the
+// subjects that match it (with NATS's wildcards).
 type JetStreamSource struct {
 	Stream  string `json:"stream"`
 	Subject string `json:"subject,omitempty"`
 }
 
-// Kinds of an EtcdEvent.
+// These are the kinds of an EtcdEvent.
 const (
 	EtcdPut    = "put"
 	EtcdDelete = "delete"
-	// EtcdState begins the state of all keys, which follows as one put with State for each key;
-	// EtcdSynced ends it. Keys that are not reported in between do not exist.
+	// EtcdState begins a report of all keys. A put with State follows for each key, and EtcdSynced
+	// ends the report. A key that is not in the report does not exist.
 	EtcdState  = "state"
 	EtcdSynced = "synced"
 	// EtcdMissed replaces an event that does not fit into a record, even without its value.
@@ -95,40 +99,43 @@ const (
 type EtcdEvent struct {
 	Type      string `json:"type"`
 	Key       string `json:"key,omitempty"`
-	KeyBase64 []byte `json:"keyBase64,omitempty"` // if the key is not UTF-8
-	// Value or ValueBase64 is the value of a put. If it does not fit into a record, both are
+	KeyBase64 []byte `json:"keyBase64,omitempty"` // the key in base64, if it is not UTF-8
+	// Value or ValueBase64 is the value of a put. If the value does not fit into a record, both are
 	// missing, and ValueBytes is its length.
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	ValueBytes  int     `json:"valueBytes,omitempty"`
-	// Revision is etcd's revision of the change or, for state and synced, of the whole state.
+	// Revision is the etcd revision of the change. For the kinds state and synced, it is the
+	// revision of the whole state.
 	Revision int64 `json:"revision"`
-	// Version counts the writes of the key since it was created: 1, 2 and so on.
+	// Version is the number of writes of the key since it was created.
 	Version int64 `json:"version,omitempty"`
 	// More reports that the next record has the same revision.
 	More bool `json:"more,omitempty"`
-	// State reports that this put is a part of the state, and happened earlier.
+	// State reports that this put is part of a report of all keys, so the key may have been written
+	// much earlier.
 	State bool `json:"state,omitempty"`
-	// Since belongs to state: changes after this revision were not reported individually. There are
-	// at most Missed such revisions of etcd.
+	// Since is set for the kind state. Changes after this revision were not reported one by one.
+	// Their number is at most Missed.
 	Since  int64 `json:"since,omitempty"`
 	Missed int64 `json:"missed,omitempty"`
 }
 
-// OpenStreamData creates a stream if none of this name exists, and returns its description.
+// OpenStreamData requests the description of a stream. It creates the stream if no stream has this
+// name.
 type OpenStreamData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Stream    string `json:"stream"`
-	// Config is the configuration of a stream that is created. If the stream exists, its
-	// configuration must be the same. nil: no stream is created, and any configuration is accepted.
+	// Config is the configuration for a new stream. If the stream exists, its configuration must be
+	// the same. If Config is nil, no stream is created, and any configuration is accepted.
 	Config *StreamConfig `json:"config,omitempty"`
 }
 
 // StreamAnswer describes a stream.
 type StreamAnswer struct {
 	Stream string `json:"stream"`
-	// Incarnation is a random identifier from the creation of the stream. Offsets belong to one
-	// incarnation, and have no meaning in another one.
+	// Incarnation is a random identifier that the stream gets when it is created. An offset is
+	// valid only in one incarnation.
 	Incarnation string           `json:"incarnation"`
 	Made        bool             `json:"made,omitempty"`
 	Config      StreamConfig     `json:"config"`
@@ -137,7 +144,7 @@ type StreamAnswer struct {
 
 // PartitionState describes a partition. Offsets count its records, from 0.
 type PartitionState struct {
-	Oldest uint64 `json:"oldest"` // offset of the oldest existing record
+	Oldest uint64 `json:"oldest"` // offset of the oldest record that still exists
 	Next   uint64 `json:"next"`   // offset of the next record to be appended
 }
 
@@ -157,66 +164,70 @@ type ListStreamsAnswer struct {
 	Streams []string `json:"streams"`
 }
 
-// RecordData is a record to append. Its data are bytes, like a key's value.
+// RecordData is a record to append. The data of a record are bytes, like a key's value.
 type RecordData struct {
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	Mark        uint64  `json:"mark,omitempty"` // the producer's own number
-	// Files are the names of the files that the record refers to; they exist as long as the record.
-	// The stream must be volatile, as files are. At most MaxRecordFiles.
+	Mark        uint64  `json:"mark,omitempty"` // a number that the producer chooses
+	// Files are the names of the files that the record refers to, at most MaxRecordFiles. The files
+	// exist as long as the record. The stream must be volatile, as files are.
 	Files []string `json:"files,omitempty"`
-	// Subject and ID are for records of a stream that JetStream stores. Subject is the subject
-	// there; "": the source's subject, if it has no wildcards. JetStream does not store a record
-	// whose ID it has seen from this namespace within its window for duplicates.
+	// Subject and ID are for records of a stream that JetStream stores. Subject is the subject in
+	// JetStream. An empty Subject means the source's subject, which must have no wildcards then.
+	// JetStream does not store a record if it has seen its ID from this namespace within its window
+	// for duplicates.
 	Subject string `json:"subject,omitempty"`
 	ID      string `json:"id,omitempty"`
 }
 
-// AppendData appends records to a partition, in order.
+// AppendData appends records to a partition. The records keep their order.
 type AppendData struct {
 	StreamData
 	Partition int          `json:"partition,omitempty"`
 	Records   []RecordData `json:"records"`
-	// At makes the append conditional: the first record must get this offset, otherwise the code is
-	// CodeWrongOffset. With it, a partition's only producer appends each record exactly once,
-	// whatever happens to connections and servers.
+	// At makes the append conditional. If the first record would not get the offset At, nothing is
+	// appended, and the code is CodeWrongOffset. With At, a partition's only producer appends each
+	// record exactly once, even if connections or servers fail.
 	At *uint64 `json:"at,omitempty"`
 }
 
-// AppendAnswer reports the number of appended records, which are the first ones. The rest was not
-// appended, because the request timed out while the server waited for consumers.
+// AppendAnswer reports how many records were appended. If it is fewer than requested, these are the
+// first records of the request. The server did not append the others because the request timed out
+// while the server waited for consumers.
 type AppendAnswer struct {
 	Offset   uint64 `json:"offset"` // offset of the first record
 	Appended int    `json:"appended"`
-	// Sequences are JetStream's sequence numbers of the stored records, for a stream that JetStream
-	// stores. Each is the mark of its record. Such records come into the stream later, so Offset is
-	// 0 and has no meaning.
+	// Sequences are the sequence numbers of the records in JetStream, for a stream that JetStream
+	// stores. The sequence number is also the mark of the record. Such records are appended to the
+	// stream later, so Offset is 0 and has no meaning.
 	Sequences []uint64 `json:"sequences,omitempty"`
 }
 
-// ReadData requests records of a partition (pull).
+// ReadData requests records of a partition. It is the pull interface.
 type ReadData struct {
 	StreamData
 	Partition int `json:"partition,omitempty"`
-	// From is FromKnown, FromEarliest or FromLatest, unless Offset is given.
+	// From is FromKnown, FromEarliest or FromLatest. It is ignored if Offset is given.
 	From   string  `json:"from,omitempty"`
 	Offset *uint64 `json:"offset,omitempty"`
 	// Incarnation, if given, is the incarnation of the stream that Offset refers to.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Consumer is a name. The node keeps this consumer's unread records. A read from an offset
-	// means that the consumer is done with all earlier records.
+	// Consumer is the name of the consumer. The node keeps the records that this consumer has not
+	// read. A read from an offset means that the consumer has finished with all earlier records.
 	Consumer   string `json:"consumer,omitempty"`
-	MaxRecords int    `json:"maxRecords,omitempty"` // 0: 1,024
-	MaxBytes   int    `json:"maxBytes,omitempty"`   // bytes of values. 0: the maximum, 128 KiB
-	// WaitMillis is the time to wait if there are no records. 0: do not wait.
+	MaxRecords int    `json:"maxRecords,omitempty"` // maximum number of records; 0 means 1,024
+	// maximum total bytes of values; 0 means 128 KiB, which is the largest that is allowed
+	MaxBytes int `json:"maxBytes,omitempty"`
+	// WaitMillis is the time in milliseconds to wait if there are no records. The value 0 means not
+	// to wait.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
-// ReadAnswer has the existing records, as many as were requested.
+// ReadAnswer has the requested records, as far as they exist.
 type ReadAnswer struct {
 	Incarnation string         `json:"incarnation"`
-	Offset      uint64         `json:"offset"` // offset of the first record; offsets are consecutive
-	Next        uint64         `json:"next"`   // offset from which to continue
+	Offset      uint64         `json:"offset"` // offset of the first record of the answer; offsets are consecutive
+	Next        uint64         `json:"next"`   // offset from which to continue with the next read
 	Missed      uint64         `json:"missed,omitempty"`
 	Records     []StreamRecord `json:"records"`
 }
@@ -226,50 +237,51 @@ type StreamRecord struct {
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Mark        uint64  `json:"mark,omitempty"`
-	Time        int64   `json:"time"` // when it was appended, in microseconds since 1970
+	Time        int64   `json:"time"` // when the record was appended, in microseconds since 1970
 }
 
-// SubscribeData requests the memory of partitions (push). It needs a Unix socket.
+// SubscribeData requests the shared memory of partitions. It is the push interface. It needs a Unix
+// socket.
 type SubscribeData struct {
 	StreamData
-	// Partitions are the partitions to read. None: all.
+	// Partitions are the partitions to read. An empty list means all partitions.
 	Partitions []int `json:"partitions,omitempty"`
-	// From is FromKnown, FromEarliest or FromLatest. It is ignored if there are Offsets, one for
+	// From is FromKnown, FromEarliest or FromLatest. It is ignored if Offsets has an offset for
 	// each partition.
 	From        string   `json:"from,omitempty"`
 	Offsets     []uint64 `json:"offsets,omitempty"`
 	Incarnation string   `json:"incarnation,omitempty"`
-	// Consumer is a name. The node remembers its position, and keeps its unread records for some
-	// time after it has gone.
+	// Consumer is the name of the consumer. The node remembers its position, and keeps its unread
+	// records for some time after it has disconnected.
 	Consumer string `json:"consumer,omitempty"`
-	// Skip makes the node move this consumer on instead of waiting for it, whatever the stream's
-	// rule is.
+	// Skip means that the node does not wait for this consumer when it is slow, but lets it
+	// continue at a newer record. It overrides the stream's Slow.
 	Skip bool `json:"skip,omitempty"`
 }
 
-// SubscribeAnswer comes with Descriptors (SCM_RIGHTS): first one of the cursor page, and then one
-// of the segment of each partition, in order. The subscription lasts until it is canceled, the
-// connection ends, or the server ends it with an error.
+// SubscribeAnswer comes with Descriptors (SCM_RIGHTS). The first is the descriptor of the cursor
+// page. Then follows a descriptor of the segment of each partition, in order. The subscription
+// lasts until it is canceled, the connection ends, or the server ends it with an error.
 type SubscribeAnswer struct {
 	Descriptors int              `json:"descriptors"`
 	Incarnation string           `json:"incarnation"`
 	Partitions  []PartitionStart `json:"partitions"`
 }
 
-// PartitionStart is a partition's segment, and the position at which a subscription begins.
+// PartitionStart describes a partition's segment, and the position at which a subscription begins.
 type PartitionStart struct {
 	Partition  int    `json:"partition"`
-	Bytes      int    `json:"bytes"`      // size of the segment
-	Generation string `json:"generation"` // identifies the segment: a decimal number
-	Object     uint64 `json:"object"`     // the first object that the consumer holds
-	Offset     uint64 `json:"offset"`     // offset of the first record that it gets
+	Bytes      int    `json:"bytes"`      // size of the segment in bytes
+	Generation string `json:"generation"` // a decimal number that identifies the segment
+	Object     uint64 `json:"object"`     // number of the first object that the consumer holds
+	Offset     uint64 `json:"offset"`     // offset of the first record that the consumer gets
 	Missed     uint64 `json:"missed,omitempty"`
 }
 
-// Limits for files.
+// These are the limits for files.
 const (
 	MaxFileBytes   = 1 << 30
-	MaxRecordFiles = 64 // files that a record may refer to
+	MaxRecordFiles = 64 // maximum number of files that a record may refer to
 	MaxAskedFiles  = 1024
 )
 
@@ -278,72 +290,73 @@ const (
 type MakeFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Bytes     int64  `json:"bytes"`
-	// Rewritable: a program that has mapped the file for writing before it is sealed can continue
-	// to write to it. So only readers that trust its maker should open it, and they must set
-	// Rewritable, too.
+	// Rewritable means that a program that mapped the file for writing can still write to it after
+	// it is sealed. So only readers that trust the file's writer should open such a file. They must
+	// set Rewritable, too.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// FileAnswer comes with Descriptors (SCM_RIGHTS): one for reading the file and, if the file is new,
-// one for writing before it. The connection holds the file until the request is canceled or the
-// connection ends.
+// FileAnswer comes with Descriptors (SCM_RIGHTS). For a new file, the first is a descriptor for
+// writing. The last is always a descriptor for reading. The connection holds the file until the
+// request is canceled or the connection ends.
 type FileAnswer struct {
 	Descriptors int `json:"descriptors"`
-	// the file's name; "": no file has the key, and the caller must make one
+	// name of the file; empty if no file has the key, so the caller must make one
 	File       string `json:"file,omitempty"`
 	Bytes      int64  `json:"bytes,omitempty"`
 	Rewritable bool   `json:"rewritable,omitempty"`
 }
 
-// RewriteFileData asks to which of some rewritable files no record refers. It is answered when
-// there is one, or after WaitMillis. The maker may then write to these files without changing a
-// record that a reader still holds.
+// RewriteFileData asks which of several rewritable files are free, because no record refers to
+// them. The server answers when at least one is free, or after WaitMillis. The writer may then
+// change the free files without changing a record that a reader still holds.
 type RewriteFileData struct {
 	Namespace string   `json:"namespace,omitempty"`
-	Files     []string `json:"files"` // 1 to MaxAskedFiles
-	// WaitMillis is the time to wait for a free file. 0: do not wait.
+	Files     []string `json:"files"` // names of the files, from 1 to MaxAskedFiles
+	// WaitMillis is the time in milliseconds to wait for a free file. The value 0 means not to
+	// wait.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
-// RewriteFileAnswer names the files to which no record refers.
+// RewriteFileAnswer names the files that are free, because no record refers to them.
 type RewriteFileAnswer struct {
 	Files []string `json:"files"`
 }
 
-// SealFileData ends writing to a file, which its maker must have unmapped.
+// SealFileData ends all writing to a file. The program that made the file must have unmapped it.
 type SealFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file"`
-	// Key lets other programs find the file until its memory is needed, even if no one holds it. It
-	// identifies the source of the content, and how the content was made.
+	// Key lets other programs find the file until its memory is needed, even if no program holds
+	// it. It identifies the source of the content, and how the content was made.
 	Key string `json:"key,omitempty"`
 }
 
 // OpenFileData requests a file by its name or its key. If no file has that key, the first caller
-// must make it, and other callers wait for it.
+// must make the file, and other callers wait for it.
 type OpenFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	File      string `json:"file,omitempty"`
 	Key       string `json:"key,omitempty"`
-	// Rewritable accepts a file that its maker can still write to. Otherwise such a file is
-	// refused.
+	// Rewritable accepts a file to which the program that made it can still write. Without it, such
+	// a file is refused.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// OpenFilesData requests files that the connection then holds: all of them, or none. GiveBack names
-// files to release. They are released in any case, after the others are opened. Names that the
-// connection does not hold are ignored. A file that was opened several times must be released as
-// often.
+// OpenFilesData requests several files, which the connection then holds. The server opens all of
+// them, or none. GiveBack names files to release. The server releases them in any case, after it
+// has opened the requested files. It ignores names that the connection does not hold. A file that
+// was opened several times must be released as often.
 type OpenFilesData struct {
 	Namespace string   `json:"namespace,omitempty"`
-	Files     []string `json:"files,omitempty"`    // MaxRecordFiles at most
-	GiveBack  []string `json:"giveBack,omitempty"` // MaxAskedFiles at most
-	// Rewritable accepts files that their makers can still write to.
+	Files     []string `json:"files,omitempty"`    // names of the files to open, at most MaxRecordFiles
+	GiveBack  []string `json:"giveBack,omitempty"` // names of the files to release, at most MaxAskedFiles
+	// Rewritable accepts files to which the programs that made them can still write.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
-// OpenFilesAnswer comes with Descriptors (SCM_RIGHTS): one for each file, for reading, in the order
-// of the request.
+// OpenFilesAnswer comes with Descriptors (SCM_RIGHTS). There is one descriptor for reading for each
+// file, in the order of the request.
 type OpenFilesAnswer struct {
 	Descriptors int          `json:"descriptors"`
 	Files       []OpenedFile `json:"files"`

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Layout of a cursor page, and of each of its cells.
+// This is the layout of a cursor page, and of each cell of the page.
 const (
 	atCells   = 8
 	atBell    = 64
@@ -22,8 +22,9 @@ const (
 	atFreed = 24
 )
 
-// Cursor is a subscription's page, with a cell for each of its partitions. Only its consumer and
-// the broker map it, and both write to it. What a consumer writes there affects only this consumer.
+// Cursor is the memory page of a subscription, with a cell for each of its partitions. Only the
+// consumer and the broker map the page, and both write to it. What the consumer writes there
+// affects only this consumer.
 type Cursor struct {
 	b     []byte
 	cells int
@@ -54,35 +55,38 @@ func OpenCursor(b []byte) (*Cursor, error) {
 // Cells returns the number of the subscription's partitions.
 func (c *Cursor) Cells() int { return c.cells }
 
-// Bell is a futex: the broker adds to it, and wakes its waiter if Waiting is not 0.
+// Bell returns a futex. The broker increments it, and wakes its waiter if Waiting is not 0.
 func (c *Cursor) Bell() *atomic.Uint32 { return half(c.b, atBell) }
 
-// Waiting is written by the consumer: 1 before it checks for the last time and sleeps at the bell.
+// Waiting returns a word that the consumer writes. The consumer sets it to 1 before it checks for
+// records a last time and then sleeps at the bell.
 func (c *Cursor) Waiting() *atomic.Uint32 { return half(c.b, atWaiting) }
 
-// Stopped is written by the broker: 1 when the subscription has ended. The server's answer has the
-// reason.
+// Stopped returns a word that the broker writes. It is 1 when the subscription has ended. The
+// reason is in the server's answer.
 func (c *Cursor) Stopped() *atomic.Uint32 { return half(c.b, atStopped) }
 
 func (c *Cursor) cell(i int) []byte { return c.b[atCell+i*cellBytes:][:cellBytes:cellBytes] }
 
-// Held is written by the consumer, which has released all objects with smaller numbers.
+// Held returns a word that the consumer writes. The consumer has released all objects with smaller
+// numbers.
 func (c *Cursor) Held(i int) *atomic.Uint64 { return word(c.cell(i), atHeld) }
 
-// Next is written by the consumer, which is done with all records with smaller offsets.
+// Next returns a word that the consumer writes. The consumer has finished with all records with
+// smaller offsets.
 func (c *Cursor) Next(i int) *atomic.Uint64 { return word(c.cell(i), atNext) }
 
-// Want is written by the broker, which waits until the consumer holds no object with a smaller
-// number. 0: the broker does not wait.
+// Want returns a word that the broker writes. The broker waits until the consumer holds no object
+// with a smaller number. The value 0 means that the broker does not wait.
 func (c *Cursor) Want(i int) *atomic.Uint64 { return word(c.cell(i), atWant) }
 
-// Freed is a futex: when the consumer has released what the writer wants, it adds to Freed and
-// wakes the waiter.
+// Freed returns a futex. When the consumer has released the objects that the broker wants, it
+// increments Freed and wakes the waiter.
 func (c *Cursor) Freed(i int) *atomic.Uint32 { return half(c.cell(i), atFreed) }
 
-// LetGo is for the consumer. It publishes that the consumer holds objects from a number on, and is
-// done with the records before an offset. If it returns true, the broker waits for this, and the
-// caller must wake the broker at Freed.
+// LetGo publishes the consumer's position. The consumer still holds the objects from number held
+// on, and has finished with the records before offset next. If LetGo returns true, the broker is
+// waiting for this, and the caller must wake it at Freed.
 func (c *Cursor) LetGo(i int, held, next uint64) (wake bool) {
 	c.Next(i).Store(next)
 	c.Held(i).Store(held)

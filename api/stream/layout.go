@@ -1,6 +1,6 @@
-// Package stream is the layout of the memory that a node's broker of streams shares with consumers:
-// the segment of a partition, which they map for reading, and the cursor page of a subscription, to
-// which they write their positions. docs/streams.md is the normative text. The package reads and
+// Package stream defines the layout of the memory that a node's stream broker shares with
+// consumers. Consumers map the segment of a partition for reading. They write their positions to
+// the cursor page of a subscription. docs/streams.md is the normative text. The package reads and
 // writes memory that its caller provides; it does not allocate, map or pass memory.
 //
 // All numbers are little-endian. Words that change are aligned, and are read and written
@@ -15,12 +15,12 @@ import (
 	"unsafe"
 )
 
-// Sizes and bounds.
+// These are the sizes and limits of the layout, in bytes unless the name says otherwise.
 const (
-	HeaderBytes       = 4096 // size of a segment's header; the objects follow
+	HeaderBytes       = 4096 // size of a segment's header in bytes; the objects follow the header
 	ObjectHeaderBytes = 64
 	RecordHeaderBytes = 24
-	CursorBytes       = 4096 // size of a cursor page
+	CursorBytes       = 4096 // size of a cursor page in bytes
 
 	MinObjectBytes = 1 << 10
 	MaxObjectBytes = 1 << 20
@@ -33,7 +33,7 @@ const (
 	cursorMagic   = "NCCUR001"
 )
 
-// Layout of a segment's header.
+// These are the positions of the fields in a segment's header.
 const (
 	atMagic      = 0
 	atVersion    = 8
@@ -46,18 +46,18 @@ const (
 	atEnded      = 72
 )
 
-// Layout of an object's header.
+// These are the positions of the fields in an object's header.
 const (
 	atNumber = 0
 	atFirst  = 8
 	atState  = 16
 )
 
-// taken stands in the place of an object's number while another object replaces it.
+// taken replaces an object's number while another object is written to the same memory.
 const taken = ^uint64(0)
 
-// Segment is a partition's memory: a ring of objects, each of which is filled with records from its
-// beginning.
+// Segment is the memory of a partition. It is a ring of objects. The writer fills each object with
+// records from its beginning.
 type Segment struct {
 	b           []byte
 	objects     uint64
@@ -78,8 +78,8 @@ func CheckSize(objects, objectBytes int) error {
 	return nil
 }
 
-// Format makes a segment in memory that is filled with zeros. generation distinguishes it from all
-// others of the partition.
+// Format makes a segment in memory that is filled with zeros. The generation distinguishes the
+// segment from all other segments of the partition.
 func Format(b []byte, objects, objectBytes int, generation uint64, partition int) (*Segment, error) {
 	if err := CheckSize(objects, objectBytes); err != nil {
 		return nil, err
@@ -99,11 +99,13 @@ func Format(b []byte, objects, objectBytes int, generation uint64, partition int
 	for i := range s.objects {
 		word(s.slot(i), atNumber).Store(taken)
 	}
-	copy(b[atMagic:], segmentMagic) // last, so that memory from a writer that died earlier is not a segment
+	// The magic is written last. So memory of a writer that died earlier does not look like a
+	// segment.
+	copy(b[atMagic:], segmentMagic)
 	return s, nil
 }
 
-// Open checks memory that should be a segment. It does not trust the memory.
+// Open checks memory that may be a segment. It does not trust the content of the memory.
 func Open(b []byte) (*Segment, error) {
 	if len(b) < HeaderBytes || string(b[:len(segmentMagic)]) != segmentMagic {
 		return nil, errors.New("this is no segment of a stream")
@@ -132,25 +134,26 @@ func half(b []byte, at int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b[at : at+4][0]))
 }
 
-// Objects returns the number of objects in the ring, and ObjectBytes the size of each, including
-// its header.
+// Objects returns the number of objects in the ring, and ObjectBytes returns the size of each
+// object, including its header.
 func (s *Segment) Objects() int     { return int(s.objects) }
 func (s *Segment) ObjectBytes() int { return s.objectBytes }
 
-// Generation returns the generation from Format.
+// Generation returns the generation that was passed to Format.
 func (s *Segment) Generation() uint64 { return binary.LittleEndian.Uint64(s.b[atGeneration:]) }
 
-// Partition returns the number of the partition.
+// Partition returns the number of the segment's partition.
 func (s *Segment) Partition() int { return int(binary.LittleEndian.Uint32(s.b[atPartition:])) }
 
-// Begun counts the objects that were ever begun; they are numbered from 0. The newest is Begun-1,
-// and all with smaller numbers are complete.
+// Begun returns the number of objects that the writer has ever begun. Objects are numbered from 0,
+// so the newest object is Begun-1. All objects before it are complete.
 func (s *Segment) Begun() uint64 { return word(s.b, atBegun).Load() }
 
-// Ended reports whether nothing more is written here, because there is another segment.
+// Ended reports whether the writer has stopped writing to this segment, because another segment
+// replaces it.
 func (s *Segment) Ended() bool { return word(s.b, atEnded).Load() != 0 }
 
-// End is for the writer: it marks the end of writing.
+// End marks the segment as ended. Only the writer calls it.
 func (s *Segment) End() { word(s.b, atEnded).Store(1) }
 
 func (s *Segment) slot(number uint64) []byte {
@@ -158,8 +161,8 @@ func (s *Segment) slot(number uint64) []byte {
 	return s.b[at : at+s.objectBytes : at+s.objectBytes]
 }
 
-// Begin is for the writer: it begins the next object, which replaces the one at its place in the
-// ring. first is the offset of its first record.
+// Begin begins the next object, which replaces the object at the same place in the ring. The
+// argument `first` is the offset of the object's first record. Only the writer calls Begin.
 func (s *Segment) Begin(number, first uint64) {
 	o := s.slot(number)
 	word(o, atNumber).Store(taken)
@@ -169,26 +172,27 @@ func (s *Segment) Begin(number, first uint64) {
 	word(s.b, atBegun).Store(number + 1)
 }
 
-// Restart is for the writer of a segment without objects: it sets the number of the first object.
+// Restart sets the number of the first object, in a segment without objects. Only the writer calls
+// it.
 func (s *Segment) Restart(number uint64) { word(s.b, atBegun).Store(number) }
 
 // Record is one record of a stream.
 type Record struct {
 	Data []byte
-	// Mark is for the producer or source, which finds its position by it.
+	// Mark is a number that the producer or source sets to find its position again.
 	Mark uint64
-	// Time is when the record was appended, in nanoseconds since 1970.
+	// Time is the time when the record was appended, in nanoseconds since 1970.
 	Time int64
 }
 
-// RecordBytes returns the number of bytes of an object that a record with n bytes of data takes.
+// RecordBytes returns the number of bytes that a record with n bytes of data occupies in an object.
 func RecordBytes(n int) int { return RecordHeaderBytes + (n+7)&^7 }
 
-// MaxRecord returns the maximum number of bytes of data of a record, for a size of objects.
+// MaxRecord returns the maximum length of a record's data, for objects of objectBytes bytes.
 func MaxRecord(objectBytes int) int { return objectBytes - ObjectHeaderBytes - RecordHeaderBytes }
 
-// Put is for the writer: it writes a record at a position of the newest object. Publish makes it
-// visible.
+// Put writes a record at a position of the newest object. Publish makes the record visible. Only
+// the writer calls Put.
 func (s *Segment) Put(number uint64, at int, r Record) {
 	o := s.slot(number)[ObjectHeaderBytes+at:]
 	le := binary.LittleEndian
@@ -199,33 +203,34 @@ func (s *Segment) Put(number uint64, at int, r Record) {
 	copy(o[RecordHeaderBytes:RecordHeaderBytes+len(r.Data)], r.Data)
 }
 
-// Publish is for the writer: it sets the number of records of the newest object, and their bytes.
+// Publish sets the number of visible records in the newest object, and their length in bytes. Only
+// the writer calls it.
 func (s *Segment) Publish(number uint64, used, count int) {
 	word(s.slot(number), atState).Store(uint64(used)<<32 | uint64(count))
 }
 
-// Fill is for the writer: it fills an object with the records of another one.
+// Fill fills an object with the records of another object. Only the writer calls it.
 func (s *Segment) Fill(number uint64, records []byte, count int) {
 	copy(s.slot(number)[ObjectHeaderBytes:], records)
 	s.Publish(number, len(records), count)
 }
 
-// Object is the state of an object when it was read. Its bytes are in the segment, and may be
-// overwritten while they are read; Valid reports afterwards whether they were not.
+// Object is the state of an object when a reader read it. Its bytes are in the segment, so the
+// writer may overwrite them during the read. Valid reports afterwards whether this has happened.
 type Object struct {
 	Number uint64
-	First  uint64 // offset of its first record
-	Count  int    // number of records
-	Bytes  []byte // the records
+	First  uint64 // offset of the object's first record
+	Count  int    // number of records in the object
+	Bytes  []byte // the records of the object
 	slot   []byte
 }
 
 // Has reports whether an object is still in the ring.
 func (s *Segment) Has(number uint64) bool { return word(s.slot(number), atNumber).Load() == number }
 
-// Object returns an object. ok is false if another object has its place in the ring, or none has
-// yet. It is also false if the object claims more bytes of records than fit, which a valid segment
-// never does.
+// Object returns an object. The result ok is false if the place in the ring has another object or
+// none. It is also false if the object claims more bytes of records than fit, which never happens
+// in a valid segment.
 func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	b := s.slot(number)
 	if !s.Has(number) {
@@ -241,11 +246,12 @@ func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	return o, o.Valid()
 }
 
-// Valid reports whether everything read from the object so far was its own data.
+// Valid reports whether everything that was read from the object so far was data of this object.
 func (o *Object) Valid() bool { return word(o.slot, atNumber).Load() == o.Number }
 
-// Next reads the record at a position in the object's bytes: 0, or the result of the last Next. ok
-// is false at the end. The data are in the segment.
+// Next reads the record at a position in the object's bytes. The position is 0, or the result of
+// the last Next. The result ok is false at the end of the object. The record's data are in the
+// segment, not a copy.
 func (o *Object) Next(at int) (r Record, next int, ok bool) {
 	b := o.Bytes
 	if at < 0 || at > len(b)-RecordHeaderBytes {
@@ -254,7 +260,7 @@ func (o *Object) Next(at int) (r Record, next int, ok bool) {
 	le := binary.LittleEndian
 	n := int(le.Uint32(b[at:]))
 	if n > len(b)-at-RecordHeaderBytes {
-		return r, at, false // overwritten while it was being read
+		return r, at, false // the writer overwrote the object during the read
 	}
 	from := at + RecordHeaderBytes
 	r = Record{b[from : from+n : from+n], le.Uint64(b[at+8:]), int64(le.Uint64(b[at+16:]))}

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// Conn returns a TCP or Unix connection with such reads and writes. Any other connection is
-// returned unchanged. So is every one under the race detector, which derives the order of events
-// from the runtime's own calls.
+// Conn returns a TCP or Unix connection whose reads and writes use such system calls. It returns
+// any other connection unchanged. Under the race detector it returns every connection unchanged,
+// because the detector derives the order of events from the runtime's own calls.
 func Conn(nc net.Conn) net.Conn {
 	if raceDetector {
 		return nc
@@ -33,7 +33,7 @@ func conn(nc net.Conn) net.Conn {
 	return s
 }
 
-// Write is write(2) on a socket that does not block, as [syscall.Write].
+// Write writes to a nonblocking socket with write(2), as [syscall.Write] does.
 func Write(fd uintptr, b []byte) (int, error) {
 	if raceDetector {
 		return syscall.Write(int(fd), b)
@@ -45,7 +45,7 @@ func Write(fd uintptr, b []byte) (int, error) {
 	return n, nil
 }
 
-// Arrived reports whether bytes have arrived that were not read yet.
+// Arrived reports whether the socket has unread bytes.
 func Arrived(fd uintptr) bool {
 	var b [1]byte
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), 1,
@@ -58,14 +58,15 @@ func transferBytes(which, fd uintptr, b []byte) (int, syscall.Errno) {
 	return int(n), errno
 }
 
-// socket is a connection of Conn. It is read by one goroutine at a time, and written by one.
+// socket is a connection that Conn returns. At most one goroutine reads it at a time, and at most
+// one writes it.
 type socket struct {
 	net.Conn
 	raw     syscall.RawConn
 	in, out transfer
 }
 
-// transfer is a read or a write.
+// transfer is one read or write of a socket.
 type transfer struct {
 	do  func(fd uintptr) bool
 	b   []byte
@@ -73,7 +74,7 @@ type transfer struct {
 	err syscall.Errno
 }
 
-// call makes a system call, and reports whether it is done, without waiting for the socket.
+// call makes a system call without waiting for the socket. It reports whether the call is done.
 func (t *transfer) call(which, fd uintptr) bool {
 	for {
 		n, err := transferBytes(which, fd, t.b)

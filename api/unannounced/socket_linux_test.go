@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// A connection is read and written as Go's own: what does not fit waits, an end is
-// an end, deadlines and Close end who waits, and errors have the kernel's number.
+// TestConn checks that a connection reads and writes as Go's own does. A write that does not fit
+// waits. The end of the stream is io.EOF. Deadlines and Close end a waiting read or write. Errors
+// have the kernel's number.
 func TestConn(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		t.Run(network, func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestConn(t *testing.T) {
 				return ours, peer
 			}
 			ours, peer := pair()
-			const size = 20 << 20 // more than the kernel buffers
+			const size = 20 << 20 // more bytes than the kernel buffers
 			sent := make([]byte, size)
 			rand.Read(sent)
 			for _, way := range []struct{ from, to net.Conn }{{ours, peer}, {peer, ours}} {
@@ -53,7 +54,7 @@ func TestConn(t *testing.T) {
 					written <- err
 				}()
 				got := make([]byte, size)
-				time.Sleep(20 * time.Millisecond) // the write waits
+				time.Sleep(20 * time.Millisecond) // give the write time to wait
 				if _, err := io.ReadFull(way.to, got); err != nil || !bytes.Equal(got, sent) {
 					t.Fatalf("what came is not what was sent: %v", err)
 				}

@@ -1,10 +1,10 @@
-// Package wire is the NetCRAQ packet, encoded and decoded in one place. docs/protocol.md is its
-// normative description; the P4 program's p4src/include/headers.p4 is the same thing in P4.
+// Package wire encodes and decodes NetCRAQ packets. docs/protocol.md is the normative description
+// of a packet. The file p4src/include/headers.p4 of the P4 program defines the same packet in P4.
 //
-// A packet is the UDP payload: a header of 24 bytes in network byte order and then the value field,
-// whose width is fixed when the P4 program is compiled (the Profile). A packet never grows or
-// shrinks on its way: a READ carries the value field too, zeroed, and its reply is written in
-// place.
+// A packet is a UDP payload. It has a header of 24 bytes in network byte order, followed by the
+// value field. The width of the value field is fixed when the P4 program is compiled (the Profile).
+// A packet never grows or shrinks on its way. Therefore a READ also carries a value field, filled
+// with zeros, and the switch writes the reply in place.
 //
 //	 0        1        2        3        4        5        6        7
 //	+--------+--------+--------+--------+--------+--------+--------+--------+
@@ -18,12 +18,12 @@
 //	|            value, VALUE_BITS wide; what is beyond length is zero      |
 //	+--------+--------+-- ...
 //
-// The paper's header has op, key and value: 22 bytes with its 16-byte value. This one has 40 bytes
-// with that value. The additional 18 bytes are for versions, which order acknowledgements (8),
-// fencing by epoch (2), writes that execute once and replies that find their request (6), and
-// values of variable length (2).
+// The paper's packet has op, key and value, which is 22 bytes with its 16-byte value. A NetCRAQ
+// packet with a value of this length has 40 bytes. Of the additional 18 bytes, 8 are for versions,
+// which order acknowledgements, and 2 are for fencing by epoch. Another 6 serve to execute writes
+// only once and to match replies to requests, and 2 are for values of variable length.
 //
-// Requests have UDP destination port Port, replies have it as their source port. The op determines
-// the meaning of the second byte (Op.IsReply), so a Packet has both Flags and Status, and Marshal
-// refuses a packet that sets the wrong one.
+// Port is the UDP destination port of requests and the UDP source port of replies. The op
+// determines the meaning of the second byte (Op.IsReply), so a Packet has both Flags and Status,
+// and Marshal refuses a packet that sets the wrong one.
 package wire

@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// The lengths of the headers in front of the packet in a frame, in bytes.
+// These are the lengths, in bytes, of the headers in front of the packet in a frame.
 const (
 	ethernetBytes = 14
-	ipv4Bytes     = 20 // without options, because switches accept no others
+	ipv4Bytes     = 20 // an IPv4 header without options, because switches accept no options
 	udpBytes      = 8
 
-	// FrameOverhead is the difference between the lengths of a frame and of its packet.
+	// FrameOverhead is the number of bytes that a frame has in addition to its packet.
 	FrameOverhead = ethernetBytes + ipv4Bytes + udpBytes
 )
 
@@ -23,23 +23,25 @@ const (
 	ttl           = 64
 )
 
-// ErrFrame: the bytes are not an Ethernet frame with IPv4 (without options, not a fragment) and UDP
-// whose lengths agree. ParseFrame wraps it with details.
+// ErrFrame means that the bytes are not a frame that a switch accepts. Such a frame is Ethernet
+// with IPv4 (without options, not a fragment) and UDP, with lengths that agree. ParseFrame wraps
+// ErrFrame with details.
 var ErrFrame = errors.New("netcraq: not a frame that a switch takes")
 
-// Frame is everything around a packet on the wire. It is for programs that send through a switch's
-// packet-out, or that implement the network themselves (simulator, tests). Clients send through UDP
-// sockets and do not need it.
+// Frame has the addresses and other header fields around a packet on the wire. It is for programs
+// that send through a switch's packet-out, or that implement the network themselves (simulator,
+// tests). Clients send through UDP sockets and do not need it.
 type Frame struct {
 	EthernetDst, EthernetSrc [6]byte
-	Src, Dst                 netip.AddrPort // IPv4. Requests are sent to Port, replies come from it
-	// Principal identifies the sender of a request (in IPv4's identification field, 16 bits). The
-	// first switch sets it, and overwrites the host's value.
+	// IPv4 addresses and UDP ports; requests are sent to Port, and replies come from Port
+	Src, Dst netip.AddrPort
+	// Principal identifies the sender of a request. It is in IPv4's identification field (16 bits).
+	// The first switch sets it, and overwrites any value from the host.
 	Principal uint16
 }
 
-// AppendTo appends the whole Ethernet frame around payload to b: IPv4 with its checksum and a TTL
-// of 64, UDP without a checksum (0: not used, RFC 768).
+// AppendTo appends the whole Ethernet frame around payload to b. The IPv4 header has a checksum and
+// a TTL of 64. UDP has no checksum (0 means unused, RFC 768).
 func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	if !f.Src.Addr().Is4() || !f.Dst.Addr().Is4() {
 		return b, fmt.Errorf("%w: addresses %v and %v are not both IPv4", ErrFrame, f.Src, f.Dst)
@@ -69,8 +71,9 @@ func (f *Frame) AppendTo(b, payload []byte) ([]byte, error) {
 	return append(b, payload...), nil
 }
 
-// ParseFrame parses an Ethernet frame. The payload is a part of b; padding that Ethernet added
-// after the IPv4 packet is cut off. The caller checks whether the ports are NetCRAQ's.
+// ParseFrame parses an Ethernet frame. The payload is a part of b, not a copy. Padding that
+// Ethernet added after the IPv4 packet is cut off. The caller must check whether the ports are
+// NetCRAQ's.
 func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	bad := func(format string, args ...any) (Frame, []byte, error) {
 		return Frame{}, nil, fmt.Errorf("%w: "+format, append([]any{ErrFrame}, args...)...)
@@ -107,7 +110,8 @@ func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	return f, udp[udpBytes:], nil
 }
 
-// onesSum returns the ones' complement sum of b's 16-bit words (RFC 1071). len(b) must be even.
+// onesSum returns the ones' complement sum of the 16-bit words of b (RFC 1071). The length of b
+// must be even.
 func onesSum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

@@ -9,40 +9,44 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of packets. Marshal and Unmarshal wrap them with details.
+// These are the errors of packets. Marshal and Unmarshal wrap them with details.
 var (
-	ErrProfile   = errors.New("netcraq: no such profile")     // VALUE_BITS is not one of the four
-	ErrTruncated = errors.New("netcraq: packet is truncated") // shorter than header and value field
-	// longer than header and value field: a packet of another profile or protocol
+	ErrProfile = errors.New("netcraq: no such profile") // VALUE_BITS is not one of the four supported widths
+	// the packet is shorter than the header and the value field
+	ErrTruncated = errors.New("netcraq: packet is truncated")
+	// the packet is longer than the header and the value field, so it belongs to another profile or
+	// protocol
 	ErrLength = errors.New("netcraq: packet has the wrong length")
 	ErrOp     = errors.New("netcraq: unknown op") //
 	// the value is longer than the value field, or than the length field can express
 	ErrValue     = errors.New("netcraq: value is longer than the value field")
-	ErrTombstone = errors.New("netcraq: a tombstone has no value") // Marshal only
-	// Marshal only: Flags in a reply, or Status in a request
+	ErrTombstone = errors.New("netcraq: a tombstone has no value") // returned only by Marshal
+	// returned only by Marshal: Flags in a reply, or Status in a request
 	ErrMeaning = errors.New("netcraq: second byte has a meaning the op lacks")
 )
 
-// Packet is one NetCRAQ packet. The zero Packet is not valid: it has no Op.
+// Packet is one NetCRAQ packet. The zero Packet is not valid, because it has no Op.
 type Packet struct {
 	Op     Op
 	Flags  Flags  // only in requests and chain packets; must be 0 in replies
 	Status Status // only in replies; must be 0 otherwise
-	// the epoch of the sender's chain configuration. In client requests it is 0, in Stamped writes
-	// the fence, in replies the epoch of the answering switch
+	// Epoch is the epoch of the sender's chain configuration. It is 0 in client requests. In
+	// Stamped writes it is the epoch for fencing, and in replies the epoch of the answering switch.
 	Epoch   uint16
-	Session uint16 // session of the writer; 0: none, so that writes are at-least-once
-	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE a duration in microseconds
-	Key     Key    //
-	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
-	// microseconds
+	Session uint16 // session of the writer; 0 means no session, so writes are executed at least once
+	// counts the requests of the session from 1; any number in a READ; a duration in microseconds
+	// in a LEASE
+	Request uint32
+	Key     Key //
+	// Version is the version of the key. In a CAS request it is the version that the client
+	// expects. In a LEASE it is the switch's clock in microseconds.
 	Version Version
 
-	// Tombstone means that there is no value. A WRITE of it is a DELETE; a reply with it means
-	// NOT_FOUND.
+	// Tombstone means that the packet has no value. A WRITE with it is a DELETE. A reply with it
+	// means NOT_FOUND.
 	Tombstone bool
-	// Value is the used part of the value field: at most Profile.ValueBytes long, and empty with
-	// Tombstone.
+	// Value is the used part of the value field. Its length is at most Profile.ValueBytes. It is
+	// empty if Tombstone is set.
 	Value []byte
 }
 
@@ -97,8 +101,8 @@ func (p *Packet) Marshal(profile Profile) ([]byte, error) {
 }
 
 // Unmarshal parses a UDP payload of the profile into p. Value is a part of b, not a copy. Like
-// switches, Unmarshal ignores the bytes of the value field after the value. On an error p is
-// unchanged.
+// switches, Unmarshal ignores the bytes of the value field that follow the value. If Unmarshal
+// fails, p is unchanged.
 func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	switch {
 	case !profile.Valid():
@@ -134,8 +138,8 @@ func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	return nil
 }
 
-// String returns the packet in one line for people, without the fields that are zero: "WRITE
-// key=0x01000007 session=3 request=9 flags=STAMPED epoch=1 version=1.4 value="on"".
+// String returns the packet in one line for people, without the fields that are zero. For example:
+// "WRITE key=0x01000007 session=3 request=9 flags=STAMPED epoch=1 version=1.4 value="on"".
 func (p *Packet) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%v key=%v", p.Op, p.Key)
@@ -165,14 +169,14 @@ func (p *Packet) String() string {
 	return s.String()
 }
 
-// FormatValue formats a value for people: quoted if it is printable text, otherwise hexadecimal
-// after "hex:". Values longer than limit bytes (0: no limit) are truncated, and the text contains
-// the number of omitted bytes.
+// FormatValue formats a value for people. It quotes printable text, and writes other values in
+// hexadecimal after "hex:". It truncates values longer than limit bytes, and then adds the number
+// of omitted bytes. A limit of 0 means no limit.
 func FormatValue(v []byte, limit int) string {
 	cut := v
 	if limit > 0 && len(v) > limit {
 		cut = v[:limit]
-		// do not cut a character in the middle
+		// avoid cutting in the middle of a character
 		for i := 0; i < utf8.UTFMax-1 && !utf8.Valid(cut) && utf8.Valid(v); i++ {
 			cut = cut[:len(cut)-1]
 		}

@@ -139,7 +139,7 @@ func TestFrame(t *testing.T) {
 	if b[24] != checksum>>8 || b[25] != checksum&0xFF {
 		t.Errorf("IPv4 checksum %x, want %x", b[24:26], checksum)
 	}
-	got, payload, err := ParseFrame(append(b, 0, 0, 0)) // Ethernet pads short frames
+	got, payload, err := ParseFrame(append(b, 0, 0, 0)) // Ethernet adds padding to short frames
 	if err != nil || string(payload) != "payload" || got != f {
 		t.Errorf("ParseFrame = %+v, %q, %v", got, payload, err)
 	}
@@ -166,8 +166,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: if Unmarshal accepts bytes, Marshal returns the same bytes, except for those after
-// the value.
+// FuzzUnmarshal checks that Marshal returns the same bytes that Unmarshal accepted. The bytes after
+// the value may differ.
 func FuzzUnmarshal(f *testing.F) {
 	for _, v := range readVectors(f).Packets {
 		p := v.packet(f)
@@ -198,8 +198,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// FuzzParseFrame: no input causes a panic. An accepted frame is written back unchanged, except for
-// the checksum of UDP, the TTL and the identification.
+// FuzzParseFrame checks that no input causes a panic. A frame that ParseFrame accepts must be
+// written back unchanged, except for the UDP checksum, the TTL and the identification.
 func FuzzParseFrame(f *testing.F) {
 	frame := Frame{Src: netip.MustParseAddrPort("10.0.0.1:40000"), Dst: netip.MustParseAddrPort("10.0.0.100:20035")}
 	b, err := frame.AppendTo(nil, make([]byte, 40))

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// rewrite computes the "packet" bytes of testdata/vectors.json from the fields. The Python package
-// encodes and decodes the same file independently, so its tests detect a mistake in Marshal that
-// the rewritten file also contains.
+// rewrite makes the test compute the "packet" bytes in testdata/vectors.json from the fields. The
+// Python package encodes and decodes the same file independently. So its tests detect a mistake of
+// Marshal that gets into the file.
 var rewrite = flag.Bool("rewrite-vectors", false, "rewrite testdata/vectors.json's bytes from its fields")
 
 const vectorsFile = "testdata/vectors.json"
@@ -25,7 +25,7 @@ type vectors struct {
 	Malformed []malformed `json:"malformed"`
 }
 
-// vector is a packet, as fields and as bytes.
+// vector is a packet, given as fields and as bytes.
 type vector struct {
 	Name      string   `json:"name"`
 	ValueBits int      `json:"valueBits"`
@@ -36,21 +36,22 @@ type vector struct {
 	Session   uint16   `json:"session,omitempty"`
 	Request   uint32   `json:"request,omitempty"`
 	Key       string   `json:"key"`
-	Version   string   `json:"version"` // 64 bits do not fit into a JSON number
+	Version   string   `json:"version"` // a text, because a JSON number cannot hold 64 bits
 	Tombstone bool     `json:"tombstone,omitempty"`
-	Value     string   `json:"value,omitempty"` // hexadecimal
-	// the value is this many repetitions of Value (0: one), to keep long values readable
+	Value     string   `json:"value,omitempty"` // the value in hexadecimal
+	// number of repetitions of Value that make up the value, to keep long values readable; 0 means
+	// one
 	Times  int    `json:"valueRepeats,omitempty"`
-	Packet string `json:"packet"` // hexadecimal, without trailing zeros
+	Packet string `json:"packet"` // the packet in hexadecimal, without trailing zeros
 }
 
 // malformed is bytes that Unmarshal must refuse.
 type malformed struct {
 	Name      string `json:"name"`
 	ValueBits int    `json:"valueBits"`
-	Packet    string `json:"packet"` // hexadecimal
-	Zeros     int    `json:"zeros"`  // number of zero bytes that follow
-	Error     string `json:"error"`  // profile, truncated, length, op or value
+	Packet    string `json:"packet"` // the first bytes, in hexadecimal
+	Zeros     int    `json:"zeros"`  // number of zero bytes that follow Packet
+	Error     string `json:"error"`  // the expected error: profile, truncated, length, op or value
 }
 
 var malformedErrors = map[string]error{"profile": ErrProfile, "truncated": ErrTruncated, "length": ErrLength, "op": ErrOp, "value": ErrValue}
@@ -209,7 +210,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestHeaderByHand compares with bytes that were written by hand, only from the table in
+// TestHeaderByHand compares the encoding with bytes that were written by hand from the table in
 // docs/protocol.md.
 func TestHeaderByHand(t *testing.T) {
 	p := Packet{

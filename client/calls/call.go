@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// call is one request until it is answered.
+// call is a request that has not been answered yet.
 type call struct {
 	id      CallID
-	req     Request // the request, without its value, which is in bytes
+	req     Request // the request without its value; the value is in bytes
 	packet  wire.Packet
 	bytes   []byte // the packet; every transmission sends the same bytes
 	session *session
@@ -23,29 +23,34 @@ type call struct {
 	state    callState
 	at       int // index in addrs of the address that the last transmission went to
 	attempts int
-	unsent   int  // transmissions that did not leave this machine (Unsent)
-	silent   int  // transmissions without an answer in time
-	refusals int  // RETRY, NOT_SERVING and NO_CHAIN answers so far
-	noChain  int  // NO_CHAIN answers in a row
-	retrial  bool // this call tries the first address again, which other calls have given up
+	unsent   int // transmissions that the operating system refused to send (see Unsent)
+	silent   int // transmissions that were not answered in time
+	refusals int // RETRY, NOT_SERVING and NO_CHAIN answers so far
+	noChain  int // consecutive NO_CHAIN answers
+	// This call tries whether the first address, which the machine has stopped using, answers
+	// again.
+	retrial bool
 
 	started   time.Duration
 	firstSent time.Duration
 	last      wire.Status // status of the last refusal, if refusals > 0
 
-	foreign        netip.AddrPort // last sender of an answer that is not allowed to answer, if any
-	refusedSession uint16         // the last session that the switches rejected; 0: none
+	// last sender of an answer that was ignored because the sender may not answer, if any
+	foreign netip.AddrPort
+	// the last session of this call that the switches rejected; 0 if none
+	refusedSession uint16
 
 	wake  time.Duration
-	timer int // index in the heap; -1: none
+	timer int // index in the timer heap; -1 if no timer is set
 }
 
 type callState uint8
 
 const (
-	queued  callState = iota // a write is waiting for a session
-	waiting                  // waiting for an answer; at wake, it stops waiting
-	pausing                  // pausing after a refusal; at wake, it sends again
+	queued  callState = iota // The call is a write that waits for a session.
+	waiting                  // The call waits for an answer, until the time in its field `wake`.
+	// The call pauses after a refusal. At the time in its field `wake`, its packet is sent again.
+	pausing
 	done
 )
 
@@ -55,7 +60,7 @@ func (m *Machine) sendNumbered(now time.Duration, c *call) {
 		c.packet.Session = c.session.id
 	}
 	c.packet.Request = c.number
-	// Session and request are filled into the packet that prepare has laid out.
+	// Session and number are filled into the packet that prepare has encoded.
 	binary.BigEndian.PutUint16(c.bytes[4:], c.packet.Session)
 	binary.BigEndian.PutUint32(c.bytes[8:], c.packet.Request)
 	m.pending[pendingKey{c.packet.Session, c.number}] = c
@@ -74,7 +79,7 @@ func (m *Machine) sendNumbered(now time.Duration, c *call) {
 	m.transmit(now, c)
 }
 
-// transmit sends the call's packet to its present address.
+// transmit sends the call's packet to the address with the index c.at.
 func (m *Machine) transmit(now time.Duration, c *call) {
 	c.attempts++
 	c.state = waiting
@@ -87,7 +92,7 @@ func (m *Machine) transmit(now time.Duration, c *call) {
 	m.wakeAt(c, now+wait)
 }
 
-// wakeAt sets the call's timer: at t, or at its deadline if that is sooner.
+// wakeAt sets the call's timer to t, or to the call's deadline if that is sooner.
 func (m *Machine) wakeAt(c *call, t time.Duration) {
 	if d := c.req.Deadline; d != 0 && d < t {
 		t = d
@@ -96,7 +101,7 @@ func (m *Machine) wakeAt(c *call, t time.Duration) {
 	m.timers.set(c)
 }
 
-// wake is called when the call's timer is due.
+// wake handles a call whose timer is due.
 func (m *Machine) wake(now time.Duration, c *call) {
 	switch {
 	case c.req.Deadline != 0 && now >= c.req.Deadline:
@@ -108,13 +113,13 @@ func (m *Machine) wake(now time.Duration, c *call) {
 		c.at = (c.at + 1) % len(c.addrs)
 		m.stats.Retransmits++
 		m.transmit(now, c)
-	default: // the call is pausing; a queued call wakes at its deadline only
+	default: // The call is pausing. A queued call wakes only at its deadline.
 		m.stats.Resent++
 		m.transmit(now, c)
 	}
 }
 
-// waitedFor returns what a call that has timed out was waiting for.
+// waitedFor describes what a call that has timed out was waiting for.
 func (c *call) waitedFor() string {
 	switch {
 	case c.attempts > 0 && c.attempts == c.unsent:
@@ -131,7 +136,8 @@ func (c *call) waitedFor() string {
 	return "no answer"
 }
 
-// isAnsweredBy reports whether a reply with the call's session and number is to the call.
+// isAnsweredBy reports whether the reply p, which has the call's session and number, answers the
+// call.
 func (c *call) isAnsweredBy(p *wire.Packet) bool {
 	reply, ok := c.packet.Op.Reply()
 	return ok && p.Op == reply && p.Key == c.packet.Key
@@ -152,7 +158,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		m.hit(c)
 	}
 	if c.refusals == 0 {
-		// bounded, so that an unusually long time is soon forgotten
+		// The bound lets the estimate forget an unusually long time soon.
 		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit))
 	}
 	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}
@@ -172,9 +178,9 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		r.Err = e
 	case status == wire.CASFailed && p.Op == wire.CASReply:
 		e := &OpError{Err: ErrCASFailed, Version: p.Version, Found: !p.Tombstone, Value: slices.Clone(p.Value)}
-		// With a session, the head would have recognized a CAS that it had executed. Without one,
-		// or if the CAS was sent under another session before, this may be the answer to a second
-		// copy of an executed CAS.
+		// With a session, the head would have recognized a CAS that it had executed. Without a
+		// session, or if the CAS was sent under another session before, this answer may be for a
+		// second copy of a CAS that was already executed.
 		e.OutcomeUnknown = c.session == nil || c.refusedSession != 0
 		r.Err = e
 	case status == wire.Full && isWrite:
@@ -184,8 +190,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.BadSession && isWrite:
 		if c.session != nil {
 			m.pool.retire(c.session)
-			// A copy may have been executed while the session was still accepted. The key then has
-			// another version, so a CAS is not executed a second time.
+			// A copy may have been executed while the switches still accepted the session. In that
+			// case the key's version has changed, so the CAS is not executed a second time.
 			if p.Op == wire.CASReply && m.pool.mayHave() {
 				m.changeSession(now, c)
 				return
@@ -201,33 +207,32 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	m.finish(now, c, r)
 }
 
-// deniedAccess is the right that an operation needs in the key's realm, derived from the op of its
-// answer.
+// deniedAccess maps the op of an answer to the right that the operation needs in the key's realm.
 var deniedAccess = map[wire.Op]string{wire.ReadReply: "read in", wire.WriteReply: "write in", wire.CASReply: "read and write in"}
 
-// badSession explains BAD_SESSION.
+// badSession returns the explanation of a BAD_SESSION answer for error messages.
 func badSession(id uint16) string {
 	return fmt.Sprintf("session %d is not leased to this host, not any more, or is beyond the switches' session table", id)
 }
 
-// refused processes an answer that asks for another try.
+// refused handles an answer after which the machine tries again.
 func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from netip.AddrPort) {
 	m.stats.Refusals++
 	if c.state != waiting {
-		// it will be sent again anyway; the refusal of a second copy must not cause another
-		// transmission
+		// The packet will be sent again anyway. The refusal of a second copy must not cause another
+		// transmission.
 		return
 	}
 	if status == wire.NoChain && from != c.addrs[c.at] {
-		// this refusal is from an address that was asked earlier, which has already been counted or
-		// skipped
+		// This refusal is from an address that was asked earlier. Its refusal was already counted
+		// or skipped.
 		return
 	}
 	c.refusals++
 	c.last = status
 	if status == wire.NoChain {
-		// All addresses were asked, and none sent a different late answer: a refusal with a reason
-		// is better than a timeout.
+		// All addresses were asked. The call fails now, because this refusal says more than a
+		// timeout would.
 		if c.noChain++; c.noChain >= len(c.addrs) {
 			m.fail(now, c, &OpError{Err: ErrNoChain, Detail: fmt.Sprintf("chain %d of the key", c.packet.Key.Chain())})
 			return
@@ -237,7 +242,7 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 	}
 	refusalsBeforePause := 0
 	if status != wire.Retry {
-		if status == wire.NotServing { // NO_CHAIN is the key's fault rather than the address's
+		if status == wire.NotServing { // NO_CHAIN is caused by the key and not by the address
 			m.miss(now, c)
 		}
 		c.at = (c.at + 1) % len(c.addrs)
@@ -256,11 +261,11 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 	m.wakeAt(c, now+pause/2+time.Duration(m.rand.Int64N(int64(pause/2)+1)))
 }
 
-// missesBeforeMove is the number of misses in a row after which another address is preferred. A
-// single miss may be a lost packet.
+// missesBeforeMove is the number of consecutive misses after which the machine prefers another
+// address. A single miss may be a lost packet.
 const missesBeforeMove = 2
 
-// miss notes that the call's present address did not serve it.
+// miss notes that the address with the index c.at did not serve the call.
 func (m *Machine) miss(now time.Duration, c *call) {
 	if c.req.To != nil || c.retrial || c.at != m.preferred {
 		c.retrial = false
@@ -273,18 +278,18 @@ func (m *Machine) miss(now time.Duration, c *call) {
 	}
 }
 
-// hit notes that the call's present address served it.
+// hit notes that the address with the index c.at served the call.
 func (m *Machine) hit(c *call) {
 	switch {
 	case c.req.To != nil:
-	case c.retrial: // the first address serves again
+	case c.retrial: // The first address serves requests again.
 		m.preferred, m.misses = 0, 0
 	case c.at == m.preferred:
 		m.misses = 0
 	}
 }
 
-// fail ends a call; e is the reason.
+// fail ends a call with the error e.
 func (m *Machine) fail(now time.Duration, c *call, e *OpError) {
 	e.OutcomeUnknown = c.req.Op != wire.Read && c.attempts > c.unsent
 	m.finish(now, c, Result{Err: e})
@@ -305,7 +310,7 @@ func (m *Machine) finish(now time.Duration, c *call, r Result) {
 	if c.attempts > 0 {
 		r.RTT = now - c.firstSent
 	}
-	// number of a call that waits for a session; no sent call has it, because numbers begin at 1
+	// If the call still waits for a session, its number is 0, which no entry of the map has.
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
 	c.state = done
 	m.timers.remove(c)

@@ -11,66 +11,71 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Why a call failed. A failed call's error is an *OpError that wraps one of these.
+// These errors say why a call failed. A failed call's error is an *OpError that wraps one of these.
 var (
-	// ErrNotFound: the key has no slot in the network, was never written, or is deleted.
+	// ErrNotFound means that the key has no slot in the network, was never written, or is deleted.
 	ErrNotFound = errors.New("key not found")
-	// ErrCASFailed: the key's version is not the expected one. The OpError has the committed
-	// version and value.
+	// ErrCASFailed means that the key's version is not the expected one. The OpError has the
+	// committed version and value.
 	ErrCASFailed = errors.New("the key has another version")
-	// ErrTimeout: the call's deadline passed. It is also a context.DeadlineExceeded.
+	// ErrTimeout means that the call's deadline passed. The error also wraps
+	// context.DeadlineExceeded.
 	ErrTimeout = errors.New("timed out")
-	// ErrCanceled: the caller gave up. It is also a context.Canceled.
+	// ErrCanceled means that the caller gave up. The error also wraps context.Canceled.
 	ErrCanceled = errors.New("canceled")
-	// ErrValueTooLarge: the value does not fit the profile's value field. Nothing was sent.
+	// ErrValueTooLarge means that the value does not fit the profile's value field. Nothing was
+	// sent.
 	ErrValueTooLarge = errors.New("value too large")
-	// ErrInvalid: the request makes no sense. Nothing was sent.
+	// ErrInvalid means that the request is not valid. Nothing was sent.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNoChain: every address that was asked answered that it has no chain with the key's chain
-	// number.
+	// ErrNoChain means that every address answered that it has no chain with the chain number in
+	// the key.
 	ErrNoChain = errors.New("no such chain")
-	// ErrDenied: the client's host lacks the right for this operation in the key's realm. Trying
-	// again does not help; the operator can grant it.
+	// ErrDenied means that the client's host lacks the right for this operation in the key's realm.
+	// Trying again does not help; the operator can grant it.
 	ErrDenied = errors.New("access denied")
-	// ErrBadSession: the switches do not accept the session. It is not leased to the client's host,
-	// or no longer leased, or its id is beyond the switches' session table (SESSIONS). The machine
-	// does not use it again, and has no other session for the write.
+	// ErrBadSession means that the switches do not accept the session. Either the session is not
+	// leased to the client's host, or its lease has ended, or its id is beyond the switches'
+	// session table (SESSIONS). The machine stops using the session, and has no other session for
+	// the write.
 	ErrBadSession = errors.New("session not taken")
-	// ErrNoSession: a write was requested while the machine has no session, and Config.AtLeastOnce
-	// is not set. Nothing was sent.
+	// ErrNoSession means that a write was requested while the machine has no session, and
+	// Config.AtLeastOnce is not set. Nothing was sent.
 	ErrNoSession = errors.New("no session to write with")
-	// ErrSessionLost: the write's session was withdrawn while it was under way
-	// (Machine.DropSession).
+	// ErrSessionLost means that the write's session was withdrawn (Machine.DropSession) while the
+	// write was under way.
 	ErrSessionLost = errors.New("session lost")
-	// ErrFull: the dirty cells of the key are full; only from a program compiled with
-	// PAPER_WRITE_BOUND.
+	// ErrFull means that the switch has no free dirty cell for the key. Only a P4 program compiled
+	// with PAPER_WRITE_BOUND answers so.
 	ErrFull = errors.New("dirty cells full")
-	// ErrProtocol: an answer with a status that has no meaning there.
+	// ErrProtocol means that an answer has a status that is not defined for it.
 	ErrProtocol = errors.New("answer not understood")
-	// ErrClosed: the client was closed.
+	// ErrClosed means that the client was closed.
 	ErrClosed = errors.New("client closed")
 )
 
-// OpError describes a failed operation: the reason, and whether it may have had an effect.
+// OpError describes a failed operation: why it failed, and whether it may have had an effect.
 type OpError struct {
 	Op       wire.Op  // Read, Write or CAS
-	Delete   bool     // a Write or CAS of a tombstone
+	Delete   bool     // whether the write or CAS deletes the value
 	Key      wire.Key //
 	Err      error    // one of the errors above
-	Detail   string   // more about Err, for error messages
-	Attempts int      // packets that left this machine
+	Detail   string   // more about Err, for the error message
+	Attempts int      // number of packets that left this machine
 	Elapsed  time.Duration
 	LastTo   netip.AddrPort // the last address to which a packet was sent, if any
 
-	// OutcomeUnknown: the write may have been executed, or may still be. It is false for reads, for
-	// writes of which nothing was sent, and for a failed CAS with a session. Any other refusal of a
-	// write is about one copy of its packet, and networks duplicate packets: another copy may
-	// arrive, or have arrived, at a switch that has the key, the right or the session
-	// (docs/protocol.md, "What a client knows about a write").
+	// OutcomeUnknown reports that the write may have been executed, or may still be executed. It is
+	// false for reads, for writes of which nothing was sent, and for a failed CAS with a session.
+	// After any other refusal of a write it is true, because the refusal is about one copy of the
+	// packet. Another copy may reach a switch that accepts the write (docs/protocol.md, "What a
+	// client knows about a write").
 	OutcomeUnknown bool
 
-	// With ErrCASFailed, and with ErrNotFound for reads: the committed state. Version 0: never
-	// written. Found false: no value (deleted, or never written).
+	// Version, Value and Found are the committed state of the key. They are set if Err is
+	// ErrCASFailed, and for reads also if Err is ErrNotFound. Version 0 means that the key was
+	// never written. If Found is false, the key has no value, because it was deleted or never
+	// written.
 	Version wire.Version
 	Value   []byte
 	Found   bool
@@ -109,7 +114,8 @@ func (e *OpError) refused() bool {
 	return false
 }
 
-// Unwrap lets errors.Is find Err, and the context package's errors where they fit.
+// Unwrap lets errors.Is find Err. For ErrTimeout and ErrCanceled, errors.Is also finds the error of
+// package context.
 func (e *OpError) Unwrap() []error {
 	switch e.Err {
 	case ErrTimeout:
@@ -120,7 +126,7 @@ func (e *OpError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// opName is the operation's name in messages.
+// opName returns the name of an operation for error messages.
 func opName(op wire.Op, del bool) string {
 	switch {
 	case op == wire.Read:

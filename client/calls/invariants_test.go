@@ -20,8 +20,8 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// TestSameEventsSameActions: a machine's actions depend only on the events and the seed, so that
-// the simulator can replay a failing seed.
+// TestSameEventsSameActions checks that a machine's actions depend only on the events and the seed,
+// so that the simulator can replay a failing seed.
 func TestSameEventsSameActions(t *testing.T) {
 	trace := func() string {
 		var log bytes.Buffer
@@ -46,7 +46,7 @@ func TestSameEventsSameActions(t *testing.T) {
 				fmt.Fprintf(&log, "%v %v %x\n", now, s.To, s.Packet)
 				if r.IntN(3) == 0 {
 					reply := bytes.Clone(s.Packet)
-					reply[0]++ // READ to READ_REPLY, WRITE to WRITE_REPLY, CAS to CAS_REPLY
+					reply[0]++ // The op of a reply is the op of its request plus one.
 					reply[1] = uint8(r.IntN(6))
 					m.Receive(now, s.To, reply)
 				}
@@ -80,14 +80,17 @@ func walk(seed uint64, steps int) error {
 		request uint32
 	}
 	var (
-		now     time.Duration
-		started = map[CallID]bool{} // true: completed
-		begun   = map[CallID]bool{} // sent again, because the switches rejected its session
-		// the content first sent under each number; reads are left out, because their numbers wrap
-		// around
-		content  = map[key][]byte{}
-		newest   = map[uint16]uint32{} // the newest number of each session
-		inFlight [][]byte              // copies of requests that may still be answered, also repeatedly
+		now time.Duration
+		// the calls that were started; the value is true if the call has completed
+		started = map[CallID]bool{}
+		// calls that were sent again because the switches rejected their session
+		begun = map[CallID]bool{}
+		// the first content that was sent under each number; reads are left out, because their
+		// numbers repeat after 2^32
+		content = map[key][]byte{}
+		newest  = map[uint16]uint32{} // the newest number of each session
+		// copies of requests; each may still be answered, and more than once
+		inFlight [][]byte
 		ids      []CallID
 		nextID   = uint16(1)
 	)
@@ -142,7 +145,8 @@ func walk(seed uint64, steps int) error {
 			started[id] = false
 			ids = append(ids, id)
 			m.Start(now, req)
-		case n < 60 && len(inFlight) > 0: // an answer to some request, sent recently or long ago
+		// Some request, sent recently or long ago, gets an answer.
+		case n < 60 && len(inFlight) > 0:
 			b := bytes.Clone(inFlight[r.IntN(len(inFlight))])
 			b[0]++
 			b[1] = []uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10}[r.IntN(17)]

@@ -11,10 +11,11 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The defaults of Config.
+// These are the defaults of Config.
 const (
-	DefaultRetransmit     = 50 * time.Millisecond // the paper's value
-	DefaultFastRetransmit = 10 * time.Millisecond // the default of client.Config
+	DefaultRetransmit = 50 * time.Millisecond // the value in the NetCRAQ paper
+	// used by client.Config; Config itself has no default
+	DefaultFastRetransmit = 10 * time.Millisecond
 	DefaultRetryPause     = 500 * time.Microsecond
 	DefaultMaxRetryPause  = 20 * time.Millisecond
 	DefaultReturnAfter    = 5 * time.Second
@@ -22,15 +23,15 @@ const (
 
 // Config configures a Machine. Zero durations mean their defaults.
 type Config struct {
-	Profile wire.Profile // the profile of the switches' program
-	// addresses to send to, in order of preference: the chain's service address, and switches' own
-	// addresses
+	Profile wire.Profile // the profile of the switches' P4 program
+	// Addresses are the addresses to send to, in order of preference. The chain's service address
+	// comes first, and the switches' own addresses follow.
 	Addresses []netip.AddrPort
 
-	// Services are the service addresses of the chains. A switch sends answers from there even if
-	// it was asked at its own address. Answers are accepted only from these addresses, from
-	// Addresses and from the request's To; so a machine that sends only to switches' own addresses
-	// needs Services.
+	// Services are the service addresses of the chains. A switch answers from the service address
+	// even if a request was sent to the switch's own address. The machine accepts answers only from
+	// Services, Addresses and the request's To. So a machine that sends only to the switches' own
+	// addresses needs Services.
 	Services []netip.AddrPort
 
 	// Retransmit is how long the machine waits for an answer before it sends the same packet to the
@@ -43,21 +44,21 @@ type Config struct {
 	// Retransmit, because each copy of them is executed.
 	FastRetransmit time.Duration
 	// RetryPause is the pause before a refused request is sent again. It doubles with each refusal,
-	// up to MaxRetryPause; the second half of it is random.
+	// up to MaxRetryPause. The second half of each pause is random.
 	RetryPause, MaxRetryPause time.Duration
-	// ReturnAfter is the time after which a machine that has changed from the first address to
-	// another one tries the first again, with one call.
+	// ReturnAfter applies when the machine has changed from the first address to another one. After
+	// this time, it tries the first address again, with one call.
 	ReturnAfter time.Duration
 
-	// AtLeastOnce lets writes go without a session while the machine has none: the head then
-	// executes every copy that it gets. A PUT may then undo a later PUT, and a CAS that was
-	// executed may report that it failed.
+	// AtLeastOnce lets writes go without a session while the machine has no session. The head then
+	// executes every copy of the write that it receives. A PUT may then undo a later PUT, and a CAS
+	// that was executed may report that it failed.
 	AtLeastOnce bool
 
-	// Seed, all 32 bits of it, seeds the jitter and the first number of reads. It must be
-	// unpredictable (crypto/rand), because an answer is recognized by the request's number. Two
-	// clients that use the same UDP port one after the other must have different seeds, or the
-	// second one may mistake an answer to the first for its own.
+	// Seed seeds the jitter and the first number of reads. It must be unpredictable (crypto/rand),
+	// because an answer is recognized by the request's number. Two clients that use the same UDP
+	// port one after the other must have different seeds, or the second one may mistake an answer
+	// to the first for its own.
 	Seed uint64
 }
 
@@ -65,30 +66,31 @@ type Config struct {
 type Request struct {
 	Op       wire.Op
 	Key      wire.Key
-	Value    []byte       // in Write and CAS; the machine copies it
-	Delete   bool         // Write and CAS: leave no value
-	Expected wire.Version // in CAS; 0: the key was never written
-	Eventual bool         // in Read: any member may answer with its last committed value
+	Value    []byte       // the new value, in Write and CAS; the machine copies it
+	Delete   bool         // in Write and CAS, delete the value
+	Expected wire.Version // the expected version, in CAS; 0 if the key was never written
+	// in Read, any member of the chain may answer with its last committed value
+	Eventual bool
 	// To replaces Config.Addresses for this request.
 	To []netip.AddrPort
-	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0:
-	// none.
+	// Deadline is the time, on the machine's clock, at which the call ends with ErrTimeout. 0 means
+	// no deadline.
 	Deadline time.Duration
-	// Tag comes back in the Completion.
+	// Tag is any data of the caller. The machine returns it in the Completion.
 	Tag any
 }
 
-// CallID names a call of one machine.
+// CallID identifies a call of one machine.
 type CallID uint64
 
 // Send is a packet to be sent.
 type Send struct {
 	To     netip.AddrPort
-	Packet []byte // a UDP payload; do not change it
+	Packet []byte // the UDP payload; the caller must not change it
 	Call   CallID // the call that the packet belongs to
 }
 
-// Completion says that a call is done.
+// Completion reports that a call has ended.
 type Completion struct {
 	ID     CallID
 	Tag    any
@@ -97,65 +99,68 @@ type Completion struct {
 
 // Result is the result of a call.
 type Result struct {
-	Err error // nil or an *OpError
+	Err error // nil, or an *OpError
 
-	// In a Read, the value (which the caller may keep) and its version; in a write, its new
-	// version.
+	// Value and Version are the results. A read returns the value, which the caller may keep, and
+	// its version. A write returns the new version.
 	Value   []byte
 	Version wire.Version
-	// Superseded: a newer write had already replaced this one when it was answered.
+	// Superseded reports that a newer write had already replaced this write when it was answered.
 	Superseded bool
 
-	From     netip.AddrPort // address that answered: mostly the chain's service address
-	Epoch    uint16         // the configuration of the switch that answered
-	RTT      time.Duration  // since the first transmission; with Attempts 1 a round trip
-	Attempts int            // packets sent
-	Session  uint16         // the session of a write
+	From  netip.AddrPort // the address that answered, usually the chain's service address
+	Epoch uint16         // number of the chain configuration of the switch that answered
+	// time since the first transmission; with Attempts 1 it is a round-trip time
+	RTT      time.Duration
+	Attempts int    // packets that were sent for this call
+	Session  uint16 // the session under which a write was sent
 	Request  uint32
 }
 
 // Stats counts packets and calls since the machine was made.
 type Stats struct {
-	Started     uint64 // calls
-	Completed   uint64 // calls, failed ones included
-	Sent        uint64 // packets
+	Started     uint64 // calls that were started
+	Completed   uint64 // calls that have ended, including failed calls
+	Sent        uint64 // packets that were sent
 	Retransmits uint64 // packets in Sent that were sent because no answer came in time
-	// packets in Sent that were sent because the last packet (RETRY, NOT_SERVING, NO_CHAIN) or its
-	// session (BAD_SESSION) was refused
+	// Resent counts the packets in Sent that were sent because a switch refused the preceding
+	// packet (RETRY, NOT_SERVING, NO_CHAIN) or its session (BAD_SESSION).
 	Resent   uint64
-	Received uint64 // packets
-	// packets in Received with RETRY, NOT_SERVING or NO_CHAIN, and those with BAD_SESSION after
-	// which the write was sent under another session
+	Received uint64 // packets that were received
+	// Refusals counts the packets in Received with RETRY, NOT_SERVING or NO_CHAIN. It also counts
+	// those with BAD_SESSION after which the write was sent under another session.
 	Refusals uint64
-	// packets in Received that answer a finished call (duplicates, late answers) or no call at all
+	// Strays counts the packets in Received that answer a finished call (duplicates, late answers)
+	// or no call at all.
 	Strays    uint64
 	Malformed uint64 // packets in Received that are malformed
-	// packets in Received from an address or port that was not asked and is not a chain's; they are
-	// ignored
+	// Foreign counts the packets in Received whose sender was not asked and is not a chain's
+	// service address. The machine ignores these packets.
 	Foreign uint64
 }
 
-// Machine is a client. It is not safe for concurrent use. Times are durations since any fixed
-// moment and must not go back.
+// Machine is the state machine of a client. It is not safe for concurrent use. Times are durations
+// since any fixed moment and must not decrease.
 type Machine struct {
 	cfg Config
-	// addresses from which answers may come, the most usual first, without the requests' own
-	// addresses
+	// sources are the addresses from which answers may come, most usual first. It does not include
+	// the addresses in Request.To.
 	sources []netip.AddrPort
 	rand    *rand.Rand
 	stats   Stats
 	lastID  CallID
 	lastNum uint32 // last number used for reads and for writes without a session
 	calls   map[CallID]*call
-	pending map[pendingKey]*call // calls that have sent something
+	pending map[pendingKey]*call // calls of which at least one packet was sent
 	timers  timerHeap
 	pool    sessionPool
 
 	trip roundTrip
 
-	preferred int           // index in cfg.Addresses that calls start with
-	misses    int           // calls in a row that were unanswered there
-	returnAt  time.Duration // when to try the first address again, if another one is preferred
+	preferred int // index in cfg.Addresses that calls start with
+	misses    int // consecutive calls that this address did not answer
+	// if another address is preferred, the time to try the first address again
+	returnAt time.Duration
 
 	sends, spareSends             []Send
 	completions, spareCompletions []Completion
@@ -166,7 +171,7 @@ type pendingKey struct {
 	request uint32
 }
 
-// New makes a machine.
+// New makes a Machine. It fails if the configuration is not valid.
 func New(cfg Config) (*Machine, error) {
 	if !cfg.Profile.Valid() {
 		return nil, fmt.Errorf("netcraq client: %w: VALUE_BITS %d", wire.ErrProfile, int(cfg.Profile))
@@ -220,7 +225,7 @@ func checkAddresses(addresses []netip.AddrPort) error {
 	return nil
 }
 
-// Start begins a call. It always ends with one Completion, which may be available at once.
+// Start begins a call. Each call ends with exactly one Completion, which may be available at once.
 func (m *Machine) Start(now time.Duration, req Request) CallID {
 	m.lastID++
 	m.stats.Started++
@@ -243,7 +248,7 @@ func (m *Machine) Start(now time.Duration, req Request) CallID {
 	return c.id
 }
 
-// prepare checks the request and encodes its packet, all but the session and number.
+// prepare checks the request and encodes its packet, except for the session and the number.
 func (m *Machine) prepare(c *call) *OpError {
 	req := &c.req
 	refuse := func(err error, format string, args ...any) *OpError {
@@ -286,7 +291,7 @@ func (m *Machine) prepare(c *call) *OpError {
 	c.packet = p
 	c.req.Value = nil
 	var err error
-	// Marshal's other errors cannot occur after the checks above
+	// Marshal cannot fail for other reasons, because the request was checked above.
 	if c.bytes, err = p.Marshal(m.cfg.Profile); err != nil {
 		return refuse(ErrInvalid, "%v", err)
 	}
@@ -304,15 +309,15 @@ func (m *Machine) nextNumber() uint32 {
 	}
 }
 
-// Unsent notes that a packet of a call did not leave this machine because the system refused to
-// send it. A write of which no packet left was not executed.
+// Unsent records that the operating system refused to send a packet of a call. A write of which no
+// packet left was not executed.
 func (m *Machine) Unsent(id CallID) {
 	if c := m.calls[id]; c != nil {
 		c.unsent++
 	}
 }
 
-// Abort ends a call that is not done yet, with the error why.
+// Abort ends a call that is under way with the error why.
 func (m *Machine) Abort(now time.Duration, id CallID, why error) {
 	if c := m.calls[id]; c != nil {
 		e := &OpError{Err: why}
@@ -330,13 +335,13 @@ func (m *Machine) AbortAll(now time.Duration, why error) {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	m.pool.waiting = nil // otherwise the end of each call would begin the next one
+	m.pool.waiting = nil // Otherwise the end of each call would begin a waiting write.
 	for _, id := range ids {
 		m.Abort(now, id, why)
 	}
 }
 
-// Receive takes a UDP payload that came from an address.
+// Receive handles a UDP payload that came from the address `from`.
 func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte) {
 	m.stats.Received++
 	var p wire.Packet
@@ -361,7 +366,7 @@ func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte
 	}
 }
 
-// Tick does everything that is due by now.
+// Tick handles all timers that are due at the time `now`.
 func (m *Machine) Tick(now time.Duration) {
 	for len(m.timers) > 0 && m.timers[0].wake <= now {
 		m.wake(now, m.timers[0])
@@ -376,8 +381,8 @@ func (m *Machine) NextTick() (at time.Duration, ok bool) {
 	return m.timers[0].wake, true
 }
 
-// Take returns what to send and which calls are done since the last Take, each in order. Both are
-// valid until the next Take.
+// Take returns the packets to send and the calls that have ended since the last Take, each in
+// order. Both slices are valid until the next Take.
 func (m *Machine) Take() ([]Send, []Completion) {
 	sends, completions := m.sends, m.completions
 	m.sends, m.spareSends = m.spareSends[:0], sends
@@ -385,8 +390,8 @@ func (m *Machine) Take() ([]Send, []Completion) {
 	return sends, completions
 }
 
-// Outstanding is the number of calls that are not done.
+// Outstanding returns the number of calls that have not ended.
 func (m *Machine) Outstanding() int { return len(m.calls) }
 
-// Stats returns the counters.
+// Stats returns the counters of the machine.
 func (m *Machine) Stats() Stats { return m.stats }

@@ -7,10 +7,10 @@ import (
 )
 
 // roundTrip estimates how long an answer takes (RFC 6298, section 2). It measures from a call's
-// first packet to its answer, no matter which copy was answered. That is longer than a round trip
-// if a packet was sent again, and never shorter. Karn's rule leaves such calls out. With it, the
-// client of a chain that has become slow would retransmit too early forever, because every call is
-// sent twice and none is measured.
+// first packet to the call's answer, no matter which copy was answered. If a packet was sent again,
+// that is longer than a round trip; it is never shorter. Karn's rule would leave out such calls.
+// With that rule, the client of a chain that has become slow would retransmit too early forever,
+// because it would send every packet twice and measure none.
 type roundTrip struct{ smoothed, variation time.Duration }
 
 // took records the duration of a call.
@@ -24,8 +24,8 @@ func (r *roundTrip) took(d time.Duration) {
 	r.smoothed = max(r.smoothed, 1)
 }
 
-// patience returns the time to wait for an answer before a call's packet is sent again for the
-// first time.
+// patience returns how long the machine waits for an answer before it sends the call's packet for
+// the second time.
 func (m *Machine) patience(c *call) time.Duration {
 	fast, most := m.cfg.FastRetransmit, m.cfg.Retransmit
 	if fast == 0 || m.trip.smoothed == 0 || c.req.Op != wire.Read && c.session == nil {

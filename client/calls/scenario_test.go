@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestScenarios runs the transcripts in testdata. Rewrite them with -rewrite, and read the
-// difference.
+// TestScenarios runs the transcripts in testdata. To rewrite the transcripts, run the test with
+// -rewrite, and check the difference. A transcript consists of these commands:
 //
 //	machine [addresses=(1,2)] [services=(100)] [sessions=(3:1,4:1)] [retransmit=50ms] [max-retransmit=..] [fast-retransmit=..] [retry-pause=..] [return-after=..] [at-least-once] [bits=128]
 //	start NAME op=read|write|cas [key=N] [value=TEXT] [delete] [expected=V] [eventual] [to=(3)] [deadline=T] [value-bytes=N]
@@ -39,7 +39,7 @@ type scenario struct {
 	now   time.Duration
 	names map[CallID]string
 	ids   map[string]CallID
-	last  map[string]wire.Packet // the last packet of each call
+	last  map[string]wire.Packet // the last packet that each call sent
 	out   strings.Builder
 }
 
@@ -117,7 +117,7 @@ func (s *scenario) machine(t *testing.T, args []argument) {
 		}
 	}
 	for _, a := range addresses {
-		if a == "" { // addresses=()
+		if a == "" { // The argument was an empty list, such as addresses=().
 			continue
 		}
 		cfg.Addresses = append(cfg.Addresses, address(a))
@@ -132,7 +132,8 @@ func (s *scenario) machine(t *testing.T, args []argument) {
 		fmt.Fprintf(&s.out, "%v\n", err)
 		return
 	}
-	s.m.lastNum = 100 // a fixed number, because the seed would choose another one
+	// The transcripts need a fixed first number. The seed would choose another one.
+	s.m.lastNum = 100
 	for _, v := range sessions {
 		s.addSession(t, v)
 	}
@@ -185,7 +186,7 @@ func (s *scenario) start(t *testing.T, args []argument) {
 			t.Fatalf("unknown argument %q", a.name)
 		}
 	}
-	// The name must be known before Start, because the call may complete during Start.
+	// The call's name must be recorded before Start, because the call may complete during Start.
 	id := s.m.lastID + 1
 	s.names[id], s.ids[name] = name, id
 	if got := s.m.Start(s.now, req); got != id {
@@ -239,7 +240,7 @@ func (s *scenario) reply(t *testing.T, args []argument) {
 		t.Fatalf("%v", err)
 	}
 	s.m.Receive(s.now, from, b)
-	for i := range b { // the machine must not hold on to the payload
+	for i := range b { // Overwriting the payload shows whether the machine still uses it.
 		b[i] = 0xEE
 	}
 }
@@ -258,7 +259,7 @@ func (s *scenario) advance(to time.Duration) {
 	s.now = to
 }
 
-// flush prints what the machine did.
+// flush prints the packets that the machine sent and the calls that it completed.
 func (s *scenario) flush(t *testing.T) {
 	if s.m == nil {
 		return

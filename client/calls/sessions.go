@@ -8,8 +8,8 @@ import (
 )
 
 // Session is a session id and the number of its next request. No other writer may use the id.
-// Numbers start at 1. An id that was used before continues above the largest number that it was
-// used with; otherwise the switches drop its writes as old ones.
+// Numbers start at 1. If the id was used before, the number must be greater than every number that
+// was used with it. Otherwise the switches drop the session's writes as old.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -19,16 +19,19 @@ type Session struct {
 type session struct {
 	id      uint16
 	next    uint32
-	user    *call // the one write that is under way
+	user    *call // the write that is under way in this session, if any
 	retired bool
 }
 
 // sessionPool gives each write its own session while the write is under way.
 type sessionPool struct {
-	byID    map[uint16]*session
-	free    []*session // unused sessions, the one that has been unused longest first
-	waiting []*call    // writes, in order; writes that finish meanwhile stay until their turn
-	awaited bool       // the caller provides new sessions when there is none
+	byID map[uint16]*session
+	// sessions without a write, beginning with the one that has been free longest
+	free []*session
+	// writes that wait for a session, in order; a write that has ended stays in the list until its
+	// turn
+	waiting []*call
+	awaited bool // whether the caller provides new sessions when there is none
 }
 
 func newSessionPool() sessionPool { return sessionPool{byID: make(map[uint16]*session)} }
@@ -47,8 +50,9 @@ func (m *Machine) AddSession(now time.Duration, s Session) error {
 	return nil
 }
 
-// DropSession removes a session, because it may no longer be used (its lease has run out). A write
-// that is under way with it ends with ErrSessionLost.
+// DropSession removes a session. The caller uses it when the session may not be used any longer,
+// for example because its lease has ended. A write that is under way with it ends with
+// ErrSessionLost.
 func (m *Machine) DropSession(now time.Duration, id uint16) {
 	s := m.pool.byID[id]
 	if s == nil {
@@ -61,7 +65,8 @@ func (m *Machine) DropSession(now time.Duration, id uint16) {
 }
 
 // AwaitSessions sets whether the caller will add sessions when there are none. If so, writes wait
-// for one. Otherwise (the initial state) they fail, including writes that are already waiting.
+// for a session. Otherwise, which is the initial state, they fail, including writes that already
+// wait.
 func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 	m.pool.awaited = await
 	m.serve(now)
@@ -84,7 +89,7 @@ func (p *sessionPool) retire(s *session) {
 	}
 }
 
-// findSession sends a write with a session, or lets it wait for one.
+// findSession sends a write with a session, or makes it wait for a session.
 func (m *Machine) findSession(now time.Duration, c *call) {
 	switch {
 	case len(m.pool.free) > 0:
@@ -93,7 +98,8 @@ func (m *Machine) findSession(now time.Duration, c *call) {
 	case len(m.pool.byID) == 0 && m.cfg.AtLeastOnce:
 		c.number = m.nextNumber()
 		m.sendNumbered(now, c)
-	case m.pool.mayHave() && c.refusedSession != 0: // the CAS has already had its turn
+	case m.pool.mayHave() && c.refusedSession != 0:
+		// This CAS was sent before, so it goes to the front of the queue.
 		m.pool.waiting = slices.Insert(m.pool.waiting, 0, c)
 		m.waitForSession(c)
 	case m.pool.mayHave():
@@ -112,9 +118,9 @@ func (m *Machine) waitForSession(c *call) {
 	}
 }
 
-// changeSession sends a CAS with another session, because the switches do not accept the one under
-// which it was sent. They may have accepted an earlier copy of it; then the expected version is
-// gone, and the CAS fails. A WRITE would be executed a second time.
+// changeSession sends a CAS with another session, because the switches do not accept its present
+// session. If they accepted an earlier copy of the CAS, the key's version has changed, so the CAS
+// fails. A WRITE cannot be sent again, because it might be executed twice.
 func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.stats.Refusals++
 	delete(m.pending, pendingKey{c.packet.Session, c.number})
@@ -125,21 +131,22 @@ func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.findSession(now, c)
 }
 
-// assign gives a write the session that has rested longest, and that session's next number. That
-// uses up the number, regardless of the write's outcome (the package comment says why).
+// assign gives a write the session that has been free longest, and that session's next number. The
+// number is then used up, whatever the write's outcome. The package comment says why.
 func (p *sessionPool) assign(c *call) {
 	s := p.free[0]
 	p.free = p.free[1:]
 	c.session, s.user = s, c
 	c.number = s.next
-	// the next number would be 0, which is older than all: the session has no numbers left
+	// The next number would be 0, which the switches treat as older than all others. So this
+	// session has no numbers left.
 	if s.next == math.MaxUint32 {
 		p.retire(s)
 	}
 	s.next++
 }
 
-// release makes a session free and gives it to the write that has waited longest.
+// release frees a session and gives it to the write that has waited longest.
 func (m *Machine) release(now time.Duration, s *session) {
 	s.user = nil
 	if !s.retired {

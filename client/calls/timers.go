@@ -2,8 +2,8 @@ package calls
 
 import "container/heap"
 
-// timerHeap orders the calls with a timer: the next one due comes first, and of two that are due at
-// the same time, the one that was started first.
+// timerHeap orders the calls that have a timer by the time at which the timer fires. Calls with
+// equal times are ordered by their start.
 type timerHeap []*call
 
 func (h timerHeap) Len() int { return len(h) }
@@ -35,7 +35,7 @@ func (h *timerHeap) Pop() any {
 	return c
 }
 
-// set puts the call at the place for its wake time.
+// set moves the call to the position in the heap that its wake time requires.
 func (h *timerHeap) set(c *call) {
 	if c.timer < 0 {
 		heap.Push(h, c)

@@ -11,7 +11,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the transcripts in testdata")
 
-// An argument of a command is NAME, NAME=VALUE or NAME=(VALUE,...).
+// argument is one argument of a command. It has the form NAME, NAME=VALUE or NAME=(VALUE,...).
 type argument struct {
 	name   string
 	values []string
@@ -19,8 +19,8 @@ type argument struct {
 
 var argumentOf = regexp.MustCompile(`([^\s=]+)(?:=(?:\(([^)]*)\)|(\S*)))?`)
 
-// playTranscripts runs each file of testdata. A command is a line with its arguments. The line
-// "----" follows, then what the command prints, then an empty line. Comments begin with #.
+// playTranscripts runs each file of testdata. A command is one line. After it come the line "----",
+// the output that the command must print, and an empty line. Comments begin with #.
 func playTranscripts(t *testing.T, begin func() (run func(t *testing.T, command string, args []argument) string)) {
 	files, err := filepath.Glob("testdata/*")
 	if err != nil || len(files) == 0 {
@@ -36,7 +36,7 @@ func playTranscripts(t *testing.T, begin func() (run func(t *testing.T, command 
 			var played strings.Builder
 			for block := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n\n") {
 				line, want, ok := strings.Cut(block+"\n", "\n----\n")
-				if !ok { // a comment
+				if !ok { // The line is a comment.
 					played.WriteString(block + "\n\n")
 					continue
 				}

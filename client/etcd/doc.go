@@ -1,14 +1,15 @@
-// Package etcd is etcd's Go client without a gateway in between: the switches answer reads of
-// placed keys, by UDP from this process, and everything else goes to etcd. A program changes one
-// line:
+// Package etcd lets a program that uses etcd's Go client read keys from the switches without a
+// gateway. A key that is stored in the switches is called placed. This process reads placed keys
+// from the switches by UDP, and sends all other requests to etcd. A program changes one line:
 //
 //	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	n, err := etcd.Use(ctx, c, etcd.Config{Controller: "10.0.0.1:20036"})
 //
-// From there on c uses the KV and the Watcher of this package, and so does everything built on them
-// (Txn, Do, packages concurrency, namespace, mirror). Answers come from the code of the gateway
-// (package guarded). They are linearizable, conditional where a write is conditional, and weaker
-// than etcd's only in the points that docs/etcd.md names. etcd itself serves watches and leases.
+// From then on, c uses the KV and the Watcher of this package. So does everything that is built on
+// c (Txn, Do, and the packages concurrency, namespace and mirror). The code of the gateway (package
+// guarded) makes the answers. They are linearizable, and conditional writes stay conditional.
+// docs/etcd.md lists the points in which they are weaker than etcd's. etcd itself serves watches
+// and leases.
 //
 // # Rights
 //
@@ -23,17 +24,17 @@
 //     to lease the sessions that slots are written with.
 //   - At the switches, the principal of the program's port needs a grant to read and write in the
 //     realm of etcd's keys (their names in the controller's directory begin with "etcd:"). The
-//     program also needs a path by UDP to the chain's service address.
+//     program must also be able to reach the chain's service address by UDP.
 //
-// New fails if one of the first two is missing, and names it. If the switches refuse a write, the
-// write fails with PermissionDenied, and nothing was written. If they refuse a read, etcd answers
-// it (Stats counts it as "denied").
+// If a right at etcd or at the controller is missing, New fails, and the error names the right. If
+// the switches refuse a write, the write fails with PermissionDenied, and nothing was written. If
+// the switches refuse a read, etcd answers the read, and Stats counts it as "denied".
 //
-// If the client has a user name, etcd may check its permissions, so the network answers no read.
-// Without a user name, the client checks four times a second whether etcd lets everybody read, as
-// gateways do. Writes take guards in either case.
+// If the client has a user name, the switches answer none of its reads, because etcd may check the
+// user's permissions. Without a user name, the client checks four times a second whether etcd lets
+// everybody read, as gateways do. Writes take guards in either case.
 //
-// All writers of placed keys must be gateways or programs of this package. A program that writes
-// one only through clientv3 bypasses the guards. So does one that calls clientv3.NewKV(c) instead
-// of using c, or a KV of Use: clientv3.NewKV makes a KV without this package.
+// All writers of placed keys must be gateways or programs of this package. A program that writes a
+// placed key only through clientv3 bypasses the guards. A program that calls clientv3.NewKV(c)
+// after Use also bypasses them, because clientv3.NewKV makes a KV without this package.
 package etcd

@@ -24,39 +24,41 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/service"
 )
 
-// DefaultControllers is the prefix of the controllers' own keys in etcd, unless it was configured
-// (netcraq-controller's --etcd-prefix).
+// DefaultControllers is the default prefix of the controllers' own keys in etcd. The option
+// --etcd-prefix of netcraq-controller sets another prefix.
 const DefaultControllers = "/netcraq/"
 
 // askWait is how long New waits for the controller.
 const askWait = 3 * time.Second
 
-// Config configures a Client. Controller is required; the rest may be left out.
+// Config configures a Client. Only Controller is required.
 type Config struct {
-	// Controller is the address of the controllers' admin API: a URL, HOST:PORT, unix:///PATH, or
-	// several of them with commas. The API says where the chains are, and leases the sessions that
-	// are used to write slots.
+	// Controller is the address of the controllers' admin API: a URL, HOST:PORT or unix:///PATH.
+	// Several addresses are separated by commas. The API says where the chains are, and leases the
+	// sessions that are used to write slots.
 	Controller string
-	// Token is the file with the token for the controller; it is read again for each request. "":
-	// none.
+	// Token is the path of the file with the token for the controller. The file is read again for
+	// each request. If Token is empty, no token is sent.
 	Token string
-	// Prefix begins the gateways' own keys in etcd; "": placement.DefaultPrefix. All gateways and
-	// programs of a cluster have the same one.
+	// Prefix is the prefix of the gateways' own keys in etcd. If it is empty,
+	// placement.DefaultPrefix is used. All gateways and programs of a cluster must use the same
+	// prefix.
 	Prefix string
-	// Controllers are the prefixes of the controllers' own keys; nil: only DefaultControllers.
+	// Controllers are the prefixes of the controllers' own keys. If it is nil, only
+	// DefaultControllers is used.
 	Controllers []string
-	// Owner is the name of this program's sessions at the controller; "": made of the names of the
-	// host and the program.
+	// Owner is the name of this program's sessions at the controller. If it is empty, the name is
+	// made of the host's name and the program's name.
 	Owner string
-	// Observer gets each read and write, as a gateway's metrics do; nil: none. Stats counts without
-	// one, too.
+	// Observer receives an event for each read and write, as a gateway's metrics do. It may be nil.
+	// Stats counts requests even without an Observer.
 	Observer Observer
-	// Log gets errors that do not belong to a request; nil: no log.
+	// Log gets errors that do not belong to a request. If it is nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// Client is clientv3's KV and Watcher, with placed keys read from the network and written under
-// their guards. It is safe for concurrent use. Its Close also closes the Watcher.
+// Client implements clientv3's KV and Watcher. It reads placed keys from the switches, and writes
+// them under their guards. It is safe for concurrent use. Its Close also closes the Watcher.
 type Client struct {
 	clientv3.KV
 
@@ -72,9 +74,10 @@ var (
 	_ clientv3.Watcher = (*Client)(nil)
 )
 
-// Use makes an etcd client read placed keys from the network from now on. It makes a Client and
-// replaces c's KV and Watcher by those of the Client; c.Close ends it. Call it before others use c,
-// and before c's KV is wrapped in anything else (such as clientv3's package namespace).
+// Use makes an etcd client read placed keys from the switches from now on. It makes a Client, and
+// replaces c's KV and Watcher with the KV and Watcher of the Client. c.Close also ends the Client.
+// Call Use before other code uses c, and before c's KV is wrapped in anything else, such as
+// clientv3's package namespace.
 func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	n, err := New(ctx, c, cfg)
 	if err != nil {
@@ -87,9 +90,9 @@ func Use(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	return n, nil
 }
 
-// New makes a Client that uses c's connection and user name, and does not change c. It fails if
-// this program lacks a right that it needs (the package's comment lists them), or if etcd does not
-// answer before ctx ends. ctx bounds only the start. Close it before c.
+// New makes a Client that uses c's connection and user name, and does not change c. New fails if
+// this program lacks a right that it needs (the package comment lists them), or if etcd does not
+// answer before ctx ends. ctx bounds only the start. Close the Client before c.
 func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 	if c.ActiveConnection() == nil {
 		return nil, errors.New("etcd: this client has no connection to etcd: give one that clientv3.New has made")
@@ -115,7 +118,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 		controller.Close()
 		return nil, err
 	}
-	// c's KV and Watcher will soon be replaced by this Client.
+	// own is needed because this Client will soon replace c's KV and Watcher.
 	own := clientv3.NewCtxClient(context.Background())
 	own.KV, own.Lease, own.Watcher = clientv3.NewKV(c), clientv3.NewLease(c), clientv3.NewWatcher(c)
 	newest := new(guardedshell.Newest)
@@ -150,7 +153,7 @@ func New(ctx context.Context, c *clientv3.Client, cfg Config) (*Client, error) {
 }
 
 // mayAsk checks that the controller accepts this program's requests. If the controller does not
-// answer, the Client starts anyway, because etcd answers meanwhile.
+// answer, New does not fail, because etcd can answer the reads meanwhile.
 func mayAsk(ctx context.Context, controller *admin.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
@@ -162,7 +165,8 @@ func mayAsk(ctx context.Context, controller *admin.Client) error {
 	return nil
 }
 
-// refused reports which right a program lacks if etcd does not let it read the gateways' keys.
+// refused names the right that the program lacks, if err says that etcd does not let it read the
+// gateways' keys.
 func refused(c *clientv3.Client, prefix string, err error) error {
 	switch etcderrors.Code(err) {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
@@ -175,8 +179,8 @@ func refused(c *clientv3.Client, prefix string, err error) error {
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// Close ends the Client and its session in etcd. Other gateways break the guards that it still
-// holds. Requests under way fail; make no requests after Close.
+// Close ends the Client and its session in etcd. Other gateways break the guards that this Client
+// still holds. Requests under way fail; make no requests after Close.
 func (n *Client) Close() error { return n.close() }
 
 // Watch implements clientv3.Watcher.
@@ -187,11 +191,11 @@ func (n *Client) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 // RequestProgress implements clientv3.Watcher.
 func (n *Client) RequestProgress(ctx context.Context) error { return n.watcher.RequestProgress(ctx) }
 
-// Stats reports how many single-key reads the network has answered, and why it has not answered the
-// others.
+// Stats returns how many single-key reads the switches have answered, and why they have not
+// answered the others.
 func (n *Client) Stats() Stats { return n.counts.stats() }
 
-// keys presents the guarded service as the client of a key-value service that clientv3 needs.
+// keys adapts the guarded service to the interface of a key-value client that clientv3 needs.
 type keys struct{ server pb.KVServer }
 
 func (k keys) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
@@ -216,20 +220,20 @@ func (k keys) Compact(ctx context.Context, r *pb.CompactionRequest, o ...grpc.Ca
 	return k.server.Compact(withOptions(ctx, o), r)
 }
 
-// options is the key under which a request's context holds clientv3's call options (limits of
-// messages), for requests to etcd.
+// options is the context key under which a request's context holds clientv3's call options, such as
+// message limits. The requests to etcd use these options.
 type options struct{}
 
 func withOptions(ctx context.Context, o []grpc.CallOption) context.Context {
 	return context.WithValue(ctx, options{}, o)
 }
 
-// asked sends requests to etcd with the call options of clientv3.
+// asked sends requests to etcd with the call options that clientv3 has set.
 type asked struct{ next pb.KVClient }
 
 func of(ctx context.Context, o []grpc.CallOption) []grpc.CallOption {
 	of, ok := ctx.Value(options{}).([]grpc.CallOption)
-	if !ok { // not a client's request, so etcd's answer may have any size
+	if !ok { // The request is not from clientv3, so etcd's answer may have any size.
 		of = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 	}
 	return append(of[:len(of):len(of)], o...)

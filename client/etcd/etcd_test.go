@@ -38,14 +38,15 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// world is an etcd, a chain, and a controller that says where the chain is.
+// world is the test's environment. It has an etcd server, a chain, and a controller that says where
+// the chain is.
 type world struct {
 	t          testing.TB
 	endpoint   string
 	chain      *refchain.Chain
 	controller *refadmin.Controller
 	store      placement.Store
-	placer     *client.Client // the client to the chain that placement uses
+	placer     *client.Client // the client that placement uses to reach the chain
 
 	mu   sync.Mutex
 	next wire.Key
@@ -78,7 +79,7 @@ func newWorld(t testing.TB, cfg refchain.Config) *world {
 	return w
 }
 
-// place places a key. move places a key, or removes it from the network.
+// place places a key in the chain.
 func (w *world) place(key string) placement.Entry {
 	w.t.Helper()
 	w.mu.Lock()
@@ -118,7 +119,7 @@ func (w *world) move(key string) {
 	}
 }
 
-// use returns an etcd client that uses the network, and the Client that answers for it.
+// use returns an etcd client that uses the network, and the Client that it uses for its keys.
 func (w *world) use() (*clientv3.Client, *Client) {
 	w.t.Helper()
 	c := etcdtest.Client(w.t, w.endpoint)
@@ -129,7 +130,7 @@ func (w *world) use() (*clientv3.Client, *Client) {
 	return c, n
 }
 
-// until reads a key until the network answers.
+// until repeats a read of a key until the switches answer it.
 func (w *world) until(c clientv3.KV, n *Client, key string) {
 	w.t.Helper()
 	before := n.Stats().Network
@@ -141,8 +142,8 @@ func (w *world) until(c clientv3.KV, n *Client, key string) {
 	})
 }
 
-// TestUse: one program's writes are another program's reads from the network, through clientv3's
-// own interfaces and through packages that are built on them.
+// TestUse checks that writes of one program are visible to another program's reads from the
+// switches. The programs use clientv3's own interfaces, and packages that are built on them.
 func TestUse(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -161,7 +162,7 @@ func TestUse(t *testing.T) {
 	if at, err := plain.Get(ctx, "/k"); err != nil || at.Kvs[0].ModRevision != got.Kvs[0].ModRevision {
 		t.Errorf("etcd has %v (%v), the network said %v", at, err, got)
 	}
-	// A watch from the next revision on gets the later events, and no earlier ones.
+	// A watch that begins with the next revision gets only the later events.
 	watch := other.Watch(ctx, "/k", clientv3.WithRev(got.Header.Revision+1))
 	txn, err := one.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision("/k"), "=", got.Kvs[0].ModRevision)).
 		Then(clientv3.OpPut("/k", "2")).Commit()
@@ -174,7 +175,7 @@ func TestUse(t *testing.T) {
 	if got, err := other.Get(ctx, "/k"); err != nil || string(got.Kvs[0].Value) != "2" {
 		t.Errorf("%v, %v", got, err)
 	}
-	// Packages that are built on KV.
+	// Package concurrency is built on the KV of its client.
 	s, err := concurrency.NewSession(one)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +208,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestHidden: a program cannot see the project's own keys, just as through a gateway.
+// TestHidden checks that a program cannot see the project's own keys, just as through a gateway.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	w.place("/k")
@@ -240,7 +241,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestRefused: New fails for a program that lacks a right, and the error names the right.
+// TestRefused checks that New fails for a program that lacks a right, and the error names the
+// right.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	ctx := t.Context()
@@ -279,7 +281,8 @@ func TestRefused(t *testing.T) {
 	fails(etcdtest.Client(t, w.endpoint), cfg, "who has no name")
 	app := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{w.endpoint}, Username: "app", Password: "a"})
 	fails(app, cfg, "refuses user app")
-	// With the right, New succeeds. etcd checks the user's permissions, so etcd answers its reads.
+	// If the user has the right, New succeeds. etcd checks the user's permissions, so etcd answers
+	// its reads.
 	admin := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{w.endpoint}, Username: "root", Password: "r"})
 	if _, err := admin.RoleGrantPermission(ctx, "app", placement.DefaultPrefix,
 		clientv3.GetPrefixRangeEnd(placement.DefaultPrefix),
@@ -311,8 +314,8 @@ func TestRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestCloseLeavesNothing: after the etcd client is closed, no goroutine of this package and no
-// connection to the controller remains. The same holds after New has failed.
+// TestCloseLeavesNothing checks that after the etcd client is closed, no goroutine of this package
+// and no connection to the controller remains. The same holds after New has failed.
 func TestCloseLeavesNothing(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -361,8 +364,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 	poll.Until(t, 20*time.Second, "all goroutines have ended", func() bool { return ours() <= before })
 }
 
-// TestDenied: if the switches do not let a program's host write, its writes fail and write nothing,
-// and the key stays in the network. If its host may not even read, etcd answers its reads.
+// TestDenied checks that if the switches do not let a program's host write, its writes fail and
+// write nothing, and the key stays in the network. If its host may not even read, etcd answers its
+// reads.
 func TestDenied(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -403,9 +407,9 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestMixed: histories of programs without a gateway and of a gateway's clients are linearizable in
-// keys, values, versions and revisions. The network is bad, keys are placed and removed, and
-// programs and gateways crash in turn.
+// In TestMixed, some programs use this package, and others use a gateway. The network loses and
+// reorders packets, keys are placed and removed, and programs and gateways crash in turn. The
+// programs' histories must be linearizable in keys, values, versions and revisions.
 func TestMixed(t *testing.T) {
 	total := 6 * time.Second
 	if testing.Short() {
@@ -420,8 +424,8 @@ func TestMixed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// way is a way to etcd: the service that gets the requests, and a function that ends it as a
-	// crash would.
+	// way is one way in which a program reaches etcd. It has the service that gets the requests,
+	// and a function that ends the service as a crash would.
 	type way struct {
 		pb.KVServer
 		kill func()
@@ -442,7 +446,8 @@ func TestMixed(t *testing.T) {
 		}
 		return &way{histories.Through(n), sync.OnceFunc(func() {
 			network.Add(n.Stats().Network)
-			c.Close() // nothing is completed first
+			// closing the connection first makes this a crash, because nothing can be completed
+			c.Close()
 			n.Close()
 		})}
 	}
@@ -524,6 +529,6 @@ func ExampleUse() {
 	if _, err := Use(ctx, c, Config{Controller: "10.0.0.1:20036", Token: "/etc/netcraq/token"}); err != nil {
 		panic(err)
 	}
-	r, err := c.Get(ctx, "/config/leader") // from the switches, if it is placed
+	r, err := c.Get(ctx, "/config/leader") // the switches answer this read if the key is placed
 	fmt.Println(r, err)
 }

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// notTheName tells etcd not to use the common name of our certificate as the user (etcd:
-// authStore.AuthInfoFromTLS).
+// notTheName is a metadata key. It tells etcd not to use the common name of our certificate as the
+// user (see authStore.AuthInfoFromTLS in etcd).
 const notTheName = "grpcgateway-accept"
 
-// asNobody reads in etcd without a user, regardless of the certificate, to find out whether etcd
-// checks identities. It is for clients without a user.
+// asNobody reads from etcd without a user, whatever the certificate says, to find out whether etcd
+// checks identities. Only clients without a user name use it.
 type asNobody struct{ clientv3.KV }
 
 // Get implements clientv3.KV.

@@ -9,21 +9,21 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guarded"
 )
 
-// Observer gets an event for each request; see package guarded.
+// Observer receives an event for each request; see package guarded.
 type Observer = guarded.Observer
 
-// Stats counts a Client's requests since it was made.
+// Stats counts the requests that a Client has handled.
 type Stats struct {
 	// Network is the number of single-key reads that the switches have answered.
 	Network uint64
-	// Missed is the number of reads of placed keys that etcd had to answer, by reason: the slot was
-	// clear, guarded, silent ... (docs/etcd.md, "A read").
+	// Missed counts the reads of placed keys that etcd had to answer, by reason, for example that
+	// the slot was clear or guarded (docs/etcd.md, "A read").
 	Missed map[string]uint64
-	// Forwarded is the number of reads for which the switches were not asked, by reason: the key is
-	// not placed, etcd checks users' permissions ...
+	// Forwarded counts the reads for which the switches were not asked, by reason, for example that
+	// the key is not placed.
 	Forwarded map[string]uint64
-	// Writes is the number of writes of placed keys that have ended, by result: done, refused,
-	// again, unknown.
+	// Writes counts the writes of placed keys that have ended. The key of the map is the result:
+	// done, refused, again or unknown.
 	Writes map[string]uint64
 }
 

@@ -13,9 +13,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// watching is etcd's watch service without the keys that clients must not see, as in gateways. It
-// refuses a watch of only such keys, and removes them from the events of other watches. It records
-// the revision of each answer, so that no later read from the network returns an older one.
+// watching is etcd's watch service without the keys that clients must not see; gateways hide the
+// same keys. It refuses a watch that covers only hidden keys, and removes hidden keys from the
+// events of other watches. It records the revision of each answer, so that a later read from the
+// switches does not return an older revision.
 type watching struct {
 	next   pb.WatchClient
 	hidden reserved.Keys
@@ -31,26 +32,29 @@ func (w *watching) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_Wa
 	return &watchStream{Watch_WatchClient: s, watching: w, begun: map[int64]bool{}}, nil
 }
 
-// watchStream is a stream of watches.
+// watchStream is a gRPC stream of watches.
 type watchStream struct {
 	pb.Watch_WatchClient
 	*watching
 
 	mu     sync.Mutex
-	denied []bool // for each watch request without an answer, in order: whether it is denied
+	denied []bool // for each watch request that has no answer yet, in order, whether it is denied
 
-	begun map[int64]bool // used only by the receiving goroutine: watches that have passed on part of an answer
+	// begun has the watches of which part of an answer was passed on. Only the receiving goroutine
+	// uses it.
+	begun map[int64]bool
 }
 
-// Send implements pb.Watch_WatchClient. A request for a watch of only hidden keys becomes one for a
-// range without keys, which etcd refuses, so that the answer comes in order.
+// Send implements pb.Watch_WatchClient. Send replaces a watch request that covers only hidden keys
+// by a request for an empty range. etcd refuses that request, so the refusal arrives in order with
+// the other answers.
 func (s *watchStream) Send(r *pb.WatchRequest) error {
 	q := r.GetCreateRequest()
 	if q == nil {
 		return s.Watch_WatchClient.Send(r)
 	}
 	key := string(q.Key)
-	if key == "" { // etcd treats an empty key as the first key
+	if key == "" { // etcd treats an empty key as the smallest possible key
 		key = "\x00"
 	}
 	denied := len(s.hidden.Without(key, string(q.RangeEnd))) == 0
@@ -80,8 +84,9 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
 			return e.Kv != nil && s.hidden.Has(string(e.Kv.Key))
 		})
-		// If all its events were removed, an answer would look like a progress report. But the end
-		// of an answer in parts is passed on.
+		// If all events were removed from an answer, the rest would look like a progress report, so
+		// the answer is dropped. The last part of an answer that has several parts is passed on
+		// nevertheless.
 		if had > 0 && len(r.Events) == 0 && !r.Canceled && !s.begun[r.WatchId] {
 			continue
 		}
@@ -94,7 +99,7 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 	}
 }
 
-// answered puts the reason into the answer to a watch request that is denied.
+// answered writes the reason into the answer to a watch request that was denied.
 func (s *watchStream) answered(r *pb.WatchResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// How Names accesses chains: it has a client with its own sessions for each chain. It makes the
-// client when the first key of the chain is used, and again when the chain's addresses have
-// changed.
+// This file holds the clients that Names uses. For each chain, Names has a client with its own
+// sessions. It makes the client when it first uses a key of the chain, and makes a new one when the
+// chain's addresses have changed.
 
 const (
-	// openTime bounds the time for the chain's address and for leasing sessions.
+	// openTime bounds the time to ask for the chain's address and to lease sessions.
 	openTime = 5 * time.Second
-	// doubtPause is the minimum time between two requests for the address of a chain that does not
-	// answer.
+	// doubtPause applies to a chain that does not answer. It is the minimum time between two
+	// requests to the controller for that chain's address.
 	doubtPause = 5 * time.Second
 )
 
@@ -106,7 +106,7 @@ func (s *chains) shut(l *link) {
 	}
 }
 
-// config returns the configuration of a chain's client.
+// config asks the controller for a chain, and returns the configuration of the chain's client.
 func (s *chains) config(ctx context.Context, name string) (cfg client.Config, err error) {
 	chain, err := s.o.Admin.Chain(ctx, name)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *chains) open(l *link) {
 	}
 }
 
-// drop makes the next call for the chain make a new client. s.mu is held.
+// drop makes the next call for the chain make a new client. The caller holds s.mu.
 func (s *chains) drop(l *link) {
 	l.dropped = true
 	if s.byName[l.name] == l {
@@ -177,7 +177,8 @@ func (l *link) isOpen() bool {
 	}
 }
 
-// doubt checks occasionally whether the addresses of a chain that does not answer have changed.
+// doubt handles a chain that does not answer. Once per doubtPause it checks whether the chain's
+// addresses have changed.
 func (s *chains) doubt(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

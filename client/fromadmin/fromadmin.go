@@ -1,5 +1,6 @@
-// Package fromadmin makes clients of the data plane from the answers of the controller's admin API:
-// where a chain is, how wide its values are, and which sessions to write with.
+// Package fromadmin makes clients of the data plane from the answers of the controller's admin API.
+// The API says where a chain is, how wide its values are, and which sessions a client may write
+// with.
 package fromadmin
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// Addresses returns a chain's service address and then its members' own, each once.
+// Addresses returns a chain's service address, followed by its members' own addresses, without
+// duplicates.
 func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 	var out []netip.AddrPort
 	names := []string{chain.ServiceAddress}
@@ -25,7 +27,7 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 		if n == "" {
 			continue
 		}
-		a, err := netip.ParseAddrPort(n) // with a port if the controller returns one
+		a, err := netip.ParseAddrPort(n) // the address has a port if the controller returned one
 		if err != nil {
 			var ip netip.Addr
 			if ip, err = netip.ParseAddr(n); err != nil {
@@ -40,12 +42,13 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// Services returns the address that a chain's answers come from, whichever switch was asked.
+// Services returns the chain's service address. The chain's answers come from this address,
+// whichever switch got the request.
 func Services(chain *admin.Chain) ([]netip.AddrPort, error) {
 	return Addresses(&admin.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
 }
 
-// Profile returns the profile of a chain's program.
+// Profile returns the profile of a chain's P4 program.
 func Profile(chain *admin.Chain) (wire.Profile, error) {
 	p, err := wire.ProfileOfValue(chain.ValueBytes)
 	if err != nil {
@@ -54,18 +57,19 @@ func Profile(chain *admin.Chain) (wire.Profile, error) {
 	return p, nil
 }
 
-// Sessions leases count sessions from the controller, with a name that shows operators their owner.
+// Sessions returns a source that leases count sessions from the controller. owner is a name that
+// operators see.
 func Sessions(c *admin.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }
 
-// leaser leases sessions from the controller.
+// leaser implements client.SessionLeaser with the controller's admin API.
 type leaser struct{ api *admin.Client }
 
 func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease,
 	error) {
 	r := admin.SessionsRequest{Count: count, Owner: owner}
-	if host.IsValid() { // otherwise the controller decides whether an address is needed
+	if host.IsValid() { // without a valid host, the controller decides whether it needs an address
 		r.Address = host.String()
 	}
 	got, err := l.api.NewSessions(ctx, r)

@@ -12,38 +12,41 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// NamesOptions configure Names. Zero values mean the defaults in the fields' comments.
+// NamesOptions configures Names. Zero values mean the defaults in the fields' comments.
 type NamesOptions struct {
 	Admin *admin.Client
-	// Sessions is the number of sessions that are leased for the writes to each chain, and so the
-	// number of concurrent writes. 0: 16. Owner is the name of the lease for operators.
+	// Sessions is the number of sessions that Names leases for the writes to each chain. It bounds
+	// the concurrent writes. 0 means 16. Owner is the name of the lease that operators see.
 	Sessions int
 	Owner    string
-	// Make creates a key that is to be written and does not exist. If another caller creates the
-	// key at the same time, Make returns that key. nil: such a write fails with ErrNoKey.
+	// Make creates a key. Names calls it for a write to a key that does not exist. If another
+	// caller creates the key at the same time, Make returns that key. If Make is nil, such a write
+	// fails with ErrNoKey.
 	Make func(ctx context.Context, name string) (*admin.Key, error)
-	// Patience is the time for which Names retries requests to a controller that does not answer.
-	// 0: 3 s.
+	// Patience bounds how long Names retries requests to a controller that does not answer. 0 means
+	// 3 s.
 	Patience time.Duration
-	// Adjust may change the options of a chain's client. nil: nothing is changed.
+	// Adjust may change the configuration of a chain's client. If it is nil, nothing is changed.
 	Adjust func(*client.Config)
 }
 
-// Names reads and writes keys by their names, wherever they are: if a key is moved to another
-// chain, or removed and added again, Names looks it up again without the caller's notice. It asks
-// the controller for the places of keys and the addresses of their chains, and caches the answers;
-// cached keys work without a controller. It is safe for concurrent use.
+// Names reads and writes keys by their names, in whatever chain they are. If a key is moved to
+// another chain, or removed and added again, Names finds it again, and the caller does not notice.
+// Names asks the controller for the places of keys and the addresses of their chains, and caches
+// the answers. It can use cached keys while the controller is down. It is safe for concurrent use.
 //
-// Versions are versions of the name (admin.Key's VersionOffset). They only grow, even if the key
-// moves or is removed and added again. A key that was added without a value, and not written since,
-// has version 0, like a key that does not exist.
+// Versions belong to the name and not to the KEY_ID; admin.Key's VersionOffset converts between
+// them. The versions of a name only grow, even if the key moves or is removed and added again. A
+// key that was added without a value, and not written since, has version 0, like a key that does
+// not exist.
 //
-// A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists
-// is about one copy of a packet. So a Put or a Delete continues under the next KEY_ID only if the
-// controller says that the KEY_ID had gone before the call began (SettledMillis, a duration, which
-// is compared with a margin for clocks that are slewed); otherwise its outcome is unknown. A
-// CompareAndSwap continues in any case, because it cannot be executed twice: versions never come
-// again. If it fails then, its own first copy may be the reason, so the outcome is unknown as well.
+// A write that may have been executed is not sent again. If a switch answers that a KEY_ID does not
+// exist, another copy of the same packet may still have been executed. So a Put or a Delete
+// continues under the next KEY_ID only if the old KEY_ID was removed before the call began;
+// otherwise its outcome is unknown. The controller reports how long ago that was (SettledMillis),
+// and the comparison has a margin for clocks that are slewed. A CompareAndSwap always continues. It
+// cannot be executed twice, because a version never occurs again. If it then fails, its own first
+// copy may be the reason, so its outcome is also unknown.
 type Names struct {
 	o      NamesOptions
 	places *places
@@ -61,15 +64,16 @@ func NewNames(o NamesOptions) *Names {
 	return &Names{o: o, places: newPlaces(o.Admin), chains: newChains(o)}
 }
 
-// Close ends all calls, and releases the sessions.
+// Close ends all calls, closes the chains' clients and releases their sessions.
 func (n *Names) Close() error { return n.chains.close() }
 
-// Why a call by name failed, in addition to the errors of package client. A failed call's error is
-// a *NameError that wraps one of these, one of package client's, or the controller's error.
+// These errors say why a call by name failed, in addition to the errors of package client. A failed
+// call's error is a *NameError. It wraps an error of this list, an error of package client, or the
+// controller's error.
 var (
-	// ErrNoKey: no key of that name is placed.
+	// ErrNoKey means that no key with that name exists.
 	ErrNoKey = errors.New("no such key")
-	// ErrNoController: the controller does not answer, and the call needs it.
+	// ErrNoController means that the call needs the controller, and the controller does not answer.
 	ErrNoController = errors.New("the controller does not answer")
 )
 
@@ -77,7 +81,8 @@ var (
 type NameError struct {
 	Op, Name string
 	Err      error
-	// OutcomeUnknown: the operation is a write that may have been executed, or may still be.
+	// OutcomeUnknown reports that the operation is a write that may have been executed, or may
+	// still be executed.
 	OutcomeUnknown bool
 }
 
@@ -94,14 +99,16 @@ func (e *NameError) Unwrap() error { return e.Err }
 
 // Named is the state of a name.
 type Named struct {
-	Found   bool // false: never written, or deleted; Version is 0, or that of the deletion
+	// false if the name was never written, when Version is 0, or if it was deleted, when Version is
+	// that of the deletion
+	Found   bool
 	Value   []byte
 	Version wire.Version
 }
 
-// Get reads a name. A name without a key is not found, at version 0. eventual: the nearest member
-// of the chain answers with its last committed version; soon after a key was added, that may be
-// "not found".
+// Get reads a name. A name without a key is not found, and has version 0. If eventual is true, the
+// nearest member of the chain answers with its last committed version. Soon after a key was added,
+// that may be "not found".
 func (n *Names) Get(ctx context.Context, name string, eventual bool) (Named, error) {
 	c := n.call("get", name)
 	c.eventual = eventual
@@ -118,8 +125,8 @@ func (n *Names) Put(ctx context.Context, name string, value []byte) (wire.Versio
 	return got.Version, err
 }
 
-// Delete removes a name's value, and returns the version of that deletion. Deleting a name that
-// does not exist succeeds.
+// Delete removes a name's value, and returns the version of the deletion. Deleting a name that does
+// not exist succeeds.
 func (n *Names) Delete(ctx context.Context, name string) (wire.Version, error) {
 	c := n.call("delete", name)
 	c.req = client.Request{Op: wire.Write, Delete: true}
@@ -127,8 +134,9 @@ func (n *Names) Delete(ctx context.Context, name string) (wire.Version, error) {
 	return got.Version, err
 }
 
-// CompareAndSwap writes a value if the version is the expected one (0: never written), and returns
-// the new state of the name. Otherwise it returns the found state, and ErrCASFailed.
+// CompareAndSwap writes a value if the version is the expected one, and returns the new state of
+// the name. Version 0 means that the name was never written. If the version differs, CompareAndSwap
+// returns the state that it found, and ErrCASFailed.
 func (n *Names) CompareAndSwap(ctx context.Context, name string, expected wire.Version, value []byte) (Named, error) {
 	c := n.call("compare and swap", name)
 	c.expected, c.makes = expected, expected == 0
@@ -136,7 +144,7 @@ func (n *Names) CompareAndSwap(ctx context.Context, name string, expected wire.V
 	return c.do(ctx)
 }
 
-// CompareAndDelete deletes a name if its version is the expected one; otherwise it is like
+// CompareAndDelete deletes a name if its version is the expected one. Otherwise it behaves like
 // CompareAndSwap.
 func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire.Version) (Named, error) {
 	c := n.call("compare and delete", name)
@@ -166,21 +174,21 @@ func (n *Names) call(op, name string) *namedCall {
 	return &namedCall{n: n, op: op, name: name, begun: clock.Now()}
 }
 
-// namedCall is one operation.
+// namedCall is one operation on a name.
 type namedCall struct {
 	n        *Names
 	op, name string
 	req      client.Request // the request, without the key and the expected version
 	expected wire.Version   // expected version of the name
 	eventual bool
-	makes    bool // create the key if it does not exist
+	makes    bool // whether to create the key if it does not exist
 	begun    clock.Time
 
-	gone      *place // the KEY_ID that was asked last and does not exist
-	refused   error  // the switch's answer to that request
-	uncertain bool   // a copy of the write may have been executed
-	// a copy may have been executed at gone, unless the controller says that gone was removed
-	// earlier
+	gone      *place // the place with the KEY_ID that was last asked and does not exist
+	refused   error  // the switch's answer that the KEY_ID does not exist
+	uncertain bool   // whether a copy of the write may have been executed
+	// doubt means that a copy may have been executed under the KEY_ID of the field `gone`, unless
+	// the controller says that this KEY_ID was removed before the call.
 	doubt bool
 	again int // number of retries
 }
@@ -188,7 +196,7 @@ type namedCall struct {
 const (
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond
-	// mostAgain bounds the retries for a key that has moved at each try.
+	// mostAgain bounds the retries of a call whose key has moved at each try.
 	mostAgain = 64
 )
 
@@ -220,13 +228,15 @@ func (c *namedCall) do(ctx context.Context) (Named, error) {
 	}
 }
 
-// place returns the place of the key; nil: it does not exist and must not be created.
+// place returns the place of the key. It returns nil if the key does not exist and must not be
+// created.
 func (c *namedCall) place(ctx context.Context) (*place, error) {
 	if p := c.n.places.known(c.name); p != nil && p != c.gone {
 		if c.gone == nil || !c.writes() {
 			return p, nil
 		}
-		c.n.places.forget(c.name, p) // other calls have learned it, but its age must be requested
+		// another call has cached this place, but only the controller knows how old it is
+		c.n.places.forget(c.name, p)
 	}
 	if c.eventual && c.n.places.lately(c.name) {
 		return nil, nil
@@ -262,8 +272,8 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	p := c.n.places.learn(key)
 	if c.doubt && (p.id == c.gone.id || !c.wasGone(settled)) {
 		c.uncertain = true
-		// A CAS that expects a key that was never written would succeed again after the key was
-		// removed.
+		// A CAS that expects a key that was never written could succeed again after the key was
+		// removed and added.
 		if c.req.Op == wire.Write || c.expected == 0 && p.unwritten != c.gone.unwritten {
 			return nil, c.refused
 		}
@@ -272,16 +282,18 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
-// wasGone reports whether no copy sent so far can have been executed. That is so if the KEY_ID to
-// which they were sent is not the present one and was removed before the call began.
+// wasGone reports whether no copy that was sent so far can have been executed. That is so if the
+// KEY_ID to which the copies were sent is not the present KEY_ID and was removed before the call
+// began.
 func (c *namedCall) wasGone(settled time.Duration) bool {
-	// The controller's clock is not slewed, and this one may be. (settled is in whole
-	// milliseconds.)
+	// The margin is needed because this machine's clock may be slewed while the controller's clock
+	// is not. One millisecond is added because settled is in whole milliseconds.
 	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
 // ask sends a request to the controller. It repeats the request while the controller answers that
-// it will know soon, and for some time if the controller does not answer.
+// it is not ready yet. If the controller does not answer, ask repeats the request for the time
+// Patience.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -294,7 +306,7 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ad
 			return nil, ended(ctx)
 		case errors.As(err, &said) && said.Code != admin.CodeUnavailable && said.Code != admin.CodeDeadlineExceeded:
 			return nil, err
-		case errors.As(err, &said): // the controller has answered that it will know soon
+		case errors.As(err, &said): // The controller has answered that it is not ready yet.
 			silent = clock.Now()
 		case clock.Since(silent) > c.n.o.Patience:
 			return nil, fmt.Errorf("%w: %w", ErrNoController, err)
@@ -305,19 +317,19 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ad
 	}
 }
 
-// absent ends a call for a name that has no key.
+// absent ends a call on a name that has no key.
 func (c *namedCall) absent() (Named, error) {
 	switch {
 	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain || c.doubt):
 		return Named{}, c.fail(client.ErrCASFailed)
-	default: // a read, or a deletion with nothing to delete
+	default: // The call is a read, or a deletion that has nothing to delete.
 		return Named{}, nil
 	}
 }
 
 // reach returns a chain's client, which stays open until release is called. It retries while the
-// controller cannot lease sessions, for example because this node's switch is being set up. That is
-// safe, because nothing was sent yet.
+// controller cannot lease sessions, for example because this node's switch is being set up.
+// Retrying is safe, because nothing was sent yet.
 func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Client, release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		chain, release, err = c.n.chains.get(ctx, name)
@@ -327,7 +339,7 @@ func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Clien
 	}
 }
 
-// at executes the call at a place. over is false if the key must be looked up again.
+// at executes the call at the place p. over is false if the call must look up the key again.
 func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err error) {
 	chain, release, err := c.reach(ctx, p.chain)
 	if err != nil {
@@ -344,7 +356,8 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	if req.Op == wire.CAS {
 		expected := c.expected
 		if expected == 0 {
-			if expected = p.unwritten; expected == 0 { // the key was created with a value
+			if expected = p.unwritten; expected == 0 {
+				// the key was created with a value, so it is not true that it was never written
 				req = client.Request{Op: wire.Read, Key: p.id}
 			}
 		}
@@ -369,7 +382,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	case e.Err == client.ErrNotFound:
 	case e.Err == client.ErrNoChain:
 		c.n.chains.forget(p.chain)
-	// switch programs without closed keys answer this for keys that are being removed
+	// P4 programs that do not support closed keys answer ErrDenied for keys that are being removed.
 	case e.Err == client.ErrDenied && c.again == 0:
 	default:
 		if e.Err == client.ErrTimeout {
@@ -383,7 +396,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	return Named{}, false, nil
 }
 
-// read ends a call that has read the name: a read, or a CAS that cannot succeed.
+// read ends a call that has read the name. The call is a read, or a CAS that cannot succeed.
 func (c *namedCall) read(got Named) (Named, bool, error) {
 	if c.req.Op == wire.CAS {
 		return got, true, c.fail(client.ErrCASFailed)

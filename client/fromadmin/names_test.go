@@ -75,7 +75,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestNames: the life of a name, as a caller sees it that knows nothing about places.
+// TestNames follows a name through moves, removals and a new creation, as a caller sees it that
+// does not know where the key is.
 func TestNames(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -150,8 +151,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMovedBefore: a Put and a Delete long after a move succeed. Those that were under way during
-// the move fail with an unknown outcome.
+// TestMovedBefore checks that a Put and a Delete long after a move succeed. Writes that were under
+// way during the move fail with an unknown outcome.
 func TestMovedBefore(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -161,7 +162,8 @@ func TestMovedBefore(t *testing.T) {
 	}
 	for i := range 6 {
 		x.Move("k", []string{"b", "a"}[i%2], 0)
-		// longer than the call, so that the KEY_ID was certainly removed before the call
+		// This pause is longer than the next call, so the KEY_ID was certainly removed before that
+		// call began.
 		time.Sleep(400 * time.Millisecond)
 		if _, err := n.Put(ctx, "k", []byte(strconv.Itoa(i))); err != nil {
 			t.Fatal(err)
@@ -204,8 +206,8 @@ func TestMovedBefore(t *testing.T) {
 	}
 }
 
-// TestMovesUnderLoad: counters are incremented by CAS while their keys move all the time, over a
-// network that duplicates packets. No increment is lost or counted twice.
+// In TestMovesUnderLoad, clients increment counters by CAS while the counters' keys move all the
+// time, over a network that duplicates packets. No increment may be lost or counted twice.
 func TestMovesUnderLoad(t *testing.T) {
 	x := newBed(t, 0.3)
 	ctx := within(t)
@@ -265,7 +267,8 @@ func TestMovesUnderLoad(t *testing.T) {
 	t.Logf("%d increments, %d unknown", sure.Load(), unknown.Load())
 }
 
-// TestControllerDown: calls for cached keys succeed, and other calls fail with a clear error.
+// TestControllerDown checks that calls for cached keys succeed, and other calls fail with a clear
+// error.
 func TestControllerDown(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -309,8 +312,9 @@ func TestControllerDown(t *testing.T) {
 	}
 }
 
-// TestNoSessionsYet: while the controller answers that it cannot lease sessions, a call waits until
-// its context ends, which is longer than for a controller that does not answer.
+// TestNoSessionsYet checks that while the controller answers that it cannot lease sessions, a call
+// waits until its context ends. That is longer than a call waits for a controller that does not
+// answer.
 func TestNoSessionsYet(t *testing.T) {
 	x := newBed(t, 0)
 	target, err := url.Parse(x.URL())
@@ -344,8 +348,8 @@ func TestNoSessionsYet(t *testing.T) {
 	}
 }
 
-// TestAbsent: a linearizable read of an absent key asks the controller each time, an eventual one
-// does not. Concurrent reads share requests.
+// TestAbsent checks that a linearizable read of an absent key asks the controller each time, and
+// that an eventual read does not. Concurrent reads share requests.
 func TestAbsent(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -356,7 +360,8 @@ func TestAbsent(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	// on a slow machine the reads may take longer than the second for which an answer is cached
+	// The limit allows for slow machines, where the reads may take longer than the second for which
+	// an answer is cached.
 	if got := x.Asked(lookups); got > 3 {
 		t.Errorf("%d lookups for eventual reads", got)
 	}

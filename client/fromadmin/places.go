@@ -13,20 +13,21 @@ import (
 const (
 	// mostPlaces bounds the number of cached places.
 	mostPlaces = 1 << 17
-	// absentFor is the time for which eventual reads use the answer that a key does not exist.
+	// absentFor is how long eventual reads use the cached answer that a key does not exist.
 	absentFor = time.Second
-	// lookupTime bounds one request to the controller. mostLookups bounds the concurrent requests;
-	// the controller accepts 128 from all clients.
+	// lookupTime bounds the duration of one request to the controller. mostLookups bounds the
+	// number of concurrent requests; the controller accepts 128 from all clients together.
 	lookupTime  = 2 * time.Second
 	mostLookups = 8
 )
 
-// place is where a key is. It is immutable.
+// place is where a key is: its KEY_ID and its chain. It is immutable.
 type place struct {
-	id        wire.Key
-	chain     string
-	offset    uint64
-	unwritten wire.Version // version of the name until the first write; 0: the key was created with a value
+	id     wire.Key
+	chain  string
+	offset uint64
+	// version of the name until the key is first written; 0 if the key was created with a value
+	unwritten wire.Version
 }
 
 // state turns a switch's answer for the KEY_ID into the state of the name.
@@ -48,9 +49,10 @@ type places struct {
 	admin *admin.Client
 	slots chan struct{} // limits the concurrent requests
 
-	mu      sync.Mutex
-	byName  map[string]*place
-	absent  map[string]time.Time // names without a key, each with the time until which this is cached
+	mu     sync.Mutex
+	byName map[string]*place
+	// names without a key; the time says until when that answer is cached
+	absent  map[string]time.Time
 	flights map[string]*flight
 }
 
@@ -59,21 +61,22 @@ func newPlaces(admin *admin.Client) *places {
 		absent: map[string]time.Time{}, flights: map[string]*flight{}}
 }
 
-// known is the cached place of a key; nil: none.
+// known returns the cached place of a key, or nil if no place is cached.
 func (s *places) known(name string) *place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byName[name]
 }
 
-// lately reports whether a key was absent within the last absentFor.
+// lately reports whether the controller has answered within the last absentFor that the key does
+// not exist.
 func (s *places) lately(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Before(s.absent[name])
 }
 
-// forget drops a name's place, if it is still the given one (nil: any).
+// forget drops a name's cached place. If p is not nil, it does so only if the cached place is p.
 func (s *places) forget(name string, p *place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,19 +106,20 @@ func (s *places) learn(k *admin.Key) *place {
 	return p
 }
 
-// flight is a request shared by all callers that came before it began.
+// flight is a request to the controller. All callers that came before the request began share it.
 type flight struct {
 	done chan struct{}
-	key  *admin.Key // nil: it does not exist
+	key  *admin.Key // nil if the key does not exist
 	err  error
-	// valid both for a key and for its absence
+	// settled is valid whether the key exists or not.
 	settled time.Duration
-	next    *flight // the request for callers that came after this one began; nil: none
+	// the request for callers that came after this request began; nil if there is none
+	next *flight
 }
 
-// ask requests the place of a key from the controller (nil: the key does not exist), and the time
-// for which the name has had no other KEY_ID. The request begins after the call, because an earlier
-// one may be answered with an older state.
+// ask asks the controller for the place of a key, which is nil if the key does not exist. It also
+// returns for how long the name has had no other KEY_ID. The request to the controller begins after
+// the call of ask, because the answer to an earlier request may be an older state.
 func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duration, error) {
 	s.mu.Lock()
 	f := s.flights[name]
@@ -138,7 +142,7 @@ func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duratio
 	}
 }
 
-// turn waits until the controller may be asked. The caller calls done afterwards.
+// turn waits until another request may be sent to the controller. The caller calls done afterwards.
 func (s *places) turn(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:

@@ -13,42 +13,42 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// grace is how much longer than the server a caller waits, so that it gets the server's result
-// rather than an unknown outcome.
+// grace is how much longer the caller waits than the server, so that the caller gets the server's
+// result instead of an unknown outcome.
 const grace = 200 * time.Millisecond
 
-// silentWait is how long Connect waits for a server before it logs that it does.
+// silentWait is how long Connect waits for a server before it logs that it is waiting.
 const silentWait = time.Second
 
-// Client is a connection to the node's server that is made again when it ends. It is safe for
-// concurrent use.
+// Client is a connection to the node's server. When the connection ends, the client connects again.
+// It is safe for concurrent use.
 type Client struct {
 	cfg     Config
 	done    sync.WaitGroup
-	ctx     context.Context // ends when the client does
+	ctx     context.Context // ends when the client ends
 	stop    context.CancelFunc
-	greeted chan error // the result of the first connection: nil, or why there will be none
+	greeted chan error // nil after the first connection was made, or why no connection will be made
 
 	mu       sync.Mutex
 	calls    map[uint64]*call // calls under way, by id
-	conn     *connection      // the current connection; nil: none
-	why      error            // why there is none
+	conn     *connection      // the current connection; nil if there is none
+	why      error            // why there is no connection
 	next     uint64           // the id of the next call
-	identity string           // the client's name for requests with a number
+	identity string           // the client's name in requests that have a number
 	numbers  numbers
-	numbered bool // requests with a number were sent under identity
+	numbered bool // whether requests with a number were sent under this identity
 	ordinary room
-	waiting  room // for calls that wait for other callers: locks, campaigns, permits
+	waiting  room // room for calls that wait for other callers: locks, campaigns, permits
 	info     nodeapi.HelloAnswer
 	closing  bool
-	quiet    chan struct{} // not nil: closed when no call is under way
+	quiet    chan struct{} // if not nil, closed when no call is under way
 	watches  map[stream]struct{}
 	held     map[giver]struct{}
 	leases   leases
 }
 
 // Connect connects to the node's server, for which it waits up to Config.Wait, or until ctx ends.
-// If that takes longer than a second, it logs a warning that says what it waits for.
+// If that takes longer than a second, it logs a warning that names the server's address.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	c := &Client{
@@ -90,16 +90,17 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	return nil, because(cause, CodeUnavailable, hint, "no node server at %s: %v", cfg.Socket, errors.Join(why, cause))
 }
 
-// Info is the server's description of itself and of the namespace, from when the connection was
-// made.
+// Info returns the description of the server and the namespace that the server gave when the
+// connection was made.
 func (c *Client) Info() nodeapi.HelloAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.info
 }
 
-// Close releases what is held, waits until calls under way are answered or ctx ends, and ends the
-// client. Calls that were not answered by then fail; later calls fail with CodeClosed.
+// Close releases what the client holds, such as locks. It waits until calls under way are answered
+// or ctx ends, and ends the client. Calls that are still unanswered then fail; later calls fail
+// with CodeClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {
@@ -180,7 +181,7 @@ func (c *Client) end() {
 	c.done.Wait()
 }
 
-// underWay counts the calls under way, including those that wait for room. c.mu is held.
+// underWay counts the calls under way, including those that wait for room. The caller holds c.mu.
 func (c *Client) underWay() int {
 	n := len(c.ordinary.queue) + len(c.waiting.queue)
 	for _, k := range c.calls {
@@ -202,20 +203,21 @@ func (c *Client) background(f func()) {
 
 // call is a request under way.
 type call struct {
-	fn      string
-	data    []byte // encoded
-	changes bool   // it has a side effect, so it has a number to be executed only once
-	waits   bool   // it may wait long for another caller
-	urgent  bool   // it needs no room, and may be made while the client is closing
+	fn   string
+	data []byte // encoded data of the request
+	// The call has a side effect, so it gets a number by which the server executes it only once.
+	changes bool
+	waits   bool // The call may have to wait long for another caller.
+	urgent  bool // The call needs no room, and may be made while the client is closing.
 	stream  stream
-	moving  bool // it was canceled, and will be made at another server
+	moving  bool // The call was canceled at this server, and will be made at another server.
 
 	id, once   uint64
-	deadline   time.Time // the server's deadline for it
-	identity   string    // identity under which it was sent, if it has a number
-	connection uint64    // number of the connection that it was queued on; 0: none
-	start      uint64    // offset of its first byte in that connection's stream
-	maybe      bool      // it may have reached the server over a connection that has ended
+	deadline   time.Time // deadline that the server gets for this call
+	identity   string    // identity under which the call was sent, if it has a number
+	connection uint64    // number of the connection on which the call was queued; 0 if none
+	start      uint64    // offset of the request's first byte in the connection's stream
+	maybe      bool      // The call may have reached the server over a connection that has ended.
 
 	answer []byte
 	err    error
@@ -229,7 +231,7 @@ var callPool = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-// newCall makes a call of a function. The caller appends its data.
+// newCall makes a call of the function fn of the node API. The caller appends the call's data.
 func newCall(fn string) *call {
 	k := callPool.Get().(*call)
 	*k = call{fn: fn, data: k.data[:0], answer: k.answer[:0], done: k.done, timer: k.timer}
@@ -243,13 +245,13 @@ func (k *call) free() {
 	}
 }
 
-// do makes the call and waits for the answer, which is in k.answer afterwards.
+// do makes the call and waits for the answer, which is afterwards in k.answer.
 func (c *Client) do(ctx context.Context, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return gaveUp(err, k.fn, false, true, "")
 	}
 	now := time.Now()
-	var limit time.Time // if ctx has none
+	var limit time.Time // limit is the deadline if ctx has no deadline.
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(now)
 		k.deadline = deadline.Add(-min(left/10, grace))
@@ -268,7 +270,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("%s: a request of %d bytes; at most %d", k.fn, size,
 			nodeapi.MaxMessage)}
 	}
-	if err := c.enter(ctx, k, limit); err != nil { // enter unlocks on an error
+	if err := c.enter(ctx, k, limit); err != nil { // enter unlocks c.mu if it fails
 		return err
 	}
 	k.id = c.next
@@ -285,7 +287,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		} else {
 			c.readBehind(n)
 		}
-		c.flush(n) // unlocks
+		c.flush(n) // flush unlocks c.mu
 		if reads && c.readFor(ctx, n, k, limit) {
 			return k.err
 		}
@@ -305,7 +307,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		cause = context.DeadlineExceeded
 	}
 	c.mu.Lock()
-	if c.calls[k.id] != k { // it has just been answered
+	if c.calls[k.id] != k { // the call has just been answered
 		c.mu.Unlock()
 		<-k.done
 		return k.err
@@ -319,14 +321,15 @@ func (c *Client) do(ctx context.Context, k *call) error {
 	c.finish(k, nil)
 	<-k.done
 	if n := c.conn; n != nil {
-		c.flush(n) // unlocks
+		c.flush(n) // flush unlocks c.mu
 	} else {
 		c.mu.Unlock()
 	}
 	return gaveUp(cause, k.fn, mayBeDone, connected, why)
 }
 
-// after returns a channel that delivers at a time, or never if the time is zero. stop releases it.
+// after returns a channel that delivers at the time t, or never if t is zero. stop releases the
+// channel's timer.
 func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
 	if t.IsZero() {
 		return nil, func() {}
@@ -335,7 +338,8 @@ func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
 	return k.timer.C, func() { k.timer.Stop() }
 }
 
-// abandon tells the server that no one waits for a call anymore. c.mu is held; the caller flushes.
+// abandon tells the server that no one waits for a call anymore. The caller holds c.mu, and flushes
+// afterwards.
 func (c *Client) abandon(k *call) {
 	delete(c.calls, k.id)
 	n := c.conn
@@ -345,14 +349,14 @@ func (c *Client) abandon(k *call) {
 	n.push(c.cancelLine(k.id))
 }
 
-// cancelLine is a request to cancel another one. Its own id belongs to no call, so its answer is
-// ignored.
+// cancelLine returns a request to cancel the request with the given id. The cancel request's own id
+// belongs to no call, so its answer is ignored.
 func (c *Client) cancelLine(id uint64) []byte {
 	c.next++
 	return fmt.Appendf(nil, `{"id":%d,"func":"cancel","data":{"id":%d}}`+"\n", c.next-1, id)
 }
 
-// finish ends a call: its caller continues. c.mu is held.
+// finish ends a call, so that its caller continues. The caller of finish holds c.mu.
 func (c *Client) finish(k *call, err error) {
 	if c.calls[k.id] == k {
 		delete(c.calls, k.id)

@@ -59,7 +59,7 @@ func TestServerNeverComes(t *testing.T) {
 	}
 }
 
-// TestWaitsAloud: a program that waits for its server logs it once.
+// TestWaitsAloud checks that a program that waits for its server logs it once.
 func TestWaitsAloud(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -252,7 +252,7 @@ func TestSlowServer(t *testing.T) {
 	await.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
 		return f.count(nodeapi.FuncCancel) == 4
 	})
-	// The late answers belong to no call.
+	// The server now answers calls that have ended.
 	for _, r := range f.of(nodeapi.FuncGet) {
 		f.peer(0).answer(r.ID, item("k", "late", "1.1"))
 	}
@@ -296,7 +296,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := c.Put(ctx, "k", nil)
-	wantCode(t, err, CodeTimeout) // this code means that the call had no effect
+	wantCode(t, err, CodeTimeout) // CodeTimeout means that the call had no effect.
 	close(hold)
 	wg.Wait()
 	if most.Load() > 3 {
@@ -304,7 +304,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	}
 }
 
-// A server that does not read delays no caller beyond the caller's timeout.
+// If a server does not read, its callers still return at their timeouts.
 func TestServerDoesNotRead(t *testing.T) {
 	f := newFake(t)
 	resume := make(chan struct{})
@@ -521,7 +521,8 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 	}
 }
 
-// No request reports an unanswered request as done, however long that one waits.
+// However long a request waits, no other request reports it to the server as done before it is
+// answered.
 func TestWhatWaitsIsNotDone(t *testing.T) {
 	f := newFake(t)
 	lock := make(chan uint64, 1)

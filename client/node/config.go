@@ -12,21 +12,22 @@ import (
 
 // Config configures a client. Zero values mean the defaults in the fields' comments.
 type Config struct {
-	// Socket is the address of the node's server: a path, or "tcp://host:port". "":
-	// $NETCRAQ_NODE_SOCKET, otherwise that of a running `netcraq dev`, otherwise
+	// Socket is the address of the node's server: a path, or "tcp://host:port". If it is empty, the
+	// client takes $NETCRAQ_NODE_SOCKET, otherwise the socket of a running `netcraq dev`, otherwise
 	// /run/netcraq/node.sock.
 	Socket string
-	// Namespace is the namespace of the keys. "": the program's own.
+	// Namespace is the namespace of the keys. If it is empty, the program's own namespace is used.
 	Namespace string
-	// Agent is this program's name in the server's logs. "": the command's name.
+	// Agent is this program's name in the server's logs. If it is empty, the command's name is
+	// used.
 	Agent string
-	// Wait bounds how long Connect waits for the server. 0: 30 s.
+	// Wait bounds how long Connect waits for the server. 0 means 30 s.
 	Wait time.Duration
-	// Timeout bounds calls whose context has no deadline. 0: 5 s.
+	// Timeout bounds calls whose context has no deadline. 0 means 5 s.
 	Timeout time.Duration
-	// InFlight bounds calls under way; further ones wait for room. 0: 512. The server's bound
-	// applies if it is smaller. Locks, campaigns and permits that wait have their own room of the
-	// same size.
+	// InFlight bounds the number of calls under way; further calls wait for room. 0 means 512. If
+	// the server's bound is smaller, the server's bound applies. Locks, campaigns and permits that
+	// wait have their own room of the same size.
 	InFlight int
 }
 
@@ -63,6 +64,6 @@ func endpoint(socket string) (network, address string) {
 // newIdentity returns a random name by which the server recognizes this client's repeated requests.
 func newIdentity() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // rand.Read never fails
 	return hex.EncodeToString(b[:])
 }

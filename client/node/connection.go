@@ -19,40 +19,43 @@ import (
 )
 
 const (
-	firstPause = 10 * time.Millisecond // before the second attempt to connect; doubles each time
+	// pause before the second attempt to connect; each further pause is twice as long
+	firstPause = 10 * time.Millisecond
 	maxPause   = time.Second
-	steady     = time.Second     // a connection that lasted this long resets the pause
-	dialTime   = 5 * time.Second // for one attempt, including the greeting
-	lookAgain  = 15 * time.Second
-	maxLine    = 4 << 20 // a longer answer counts as garbage
+	// if a connection lasted this long, the next pause is firstPause again
+	steady    = time.Second
+	dialTime  = 5 * time.Second // bounds one attempt to connect, including the greeting
+	lookAgain = 15 * time.Second
+	maxLine   = 4 << 20 // bytes; a longer answer is treated as garbage
 )
 
 // connection is a connection to the server.
 type connection struct {
 	net.Conn
-	reader net.Conn // reads the same
+	reader net.Conn // reads from the same connection
 	number uint64
 	raw    syscall.RawConn
-	in     []byte // received bytes that were not processed yet; only the reader uses it
+	// received bytes that were not processed yet; only the goroutine that reads uses it
+	in     []byte
 	alive  *time.Timer
 	gone   chan struct{} // closed when the connection has ended
-	err    error         // why it ended; valid after gone is closed
+	err    error         // why the connection ended; valid after gone is closed
 	drains chan struct{} // closed when the server has said that it is shutting down
 
 	reading
 
-	// The client's lock guards the rest.
-	out, spare []byte // lines to write
-	queued     uint64 // bytes that were ever put into out
-	written    uint64 // those of the queued bytes that the kernel has accepted
+	// The client's mutex guards the following fields.
+	out, spare []byte // lines that wait to be written
+	queued     uint64 // number of bytes that were ever added to out
+	written    uint64 // number of the queued bytes that the kernel has accepted
 	writing    bool   // a goroutine is writing
-	leaving    bool   // it ends when its calls under way are answered
+	leaving    bool   // The connection ends when its calls under way are answered.
 	heard      bool   // something was received since the last check
 	asked      bool   // a ping was sent at the last check
-	told       bool   // drains is closed
-	said       error  // the server's reason, sent before it ends the connection
+	told       bool   // drains was closed
+	said       error  // the error that the server sent before it ended the connection
 
-	try struct { // used by the goroutine that writes
+	try struct { // used only by the goroutine that writes
 		do  func(fd uintptr) bool
 		b   []byte
 		n   int
@@ -104,7 +107,7 @@ func (c *Client) run() {
 	}
 }
 
-// refused reports whether another attempt will not help.
+// refused reports whether err means that further attempts to connect will not help.
 func refused(err error) bool {
 	switch CodeOf(err) {
 	case CodeInvalidArgument, CodePermissionDenied, CodeTooLarge:
@@ -170,7 +173,8 @@ func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer,
 			switch {
 			case found && r.ID == 0 && bytes.Contains(line, []byte(`"draining"`)):
 				hello.Draining, n.told = true, true
-			case found || r.ID != id && r.ID != 0: // from a newer server
+			case found || r.ID != id && r.ID != 0:
+				// The message is of a kind that only newer servers send.
 			case r.Error != nil:
 				return r.Error
 			case r.ID == id && r.Data != nil:
@@ -235,8 +239,8 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 			}
 		}
 		if c.numbered {
-			// The server that knew these calls may come back, and would not know calls sent to this
-			// one.
+			// The old server, which knows these calls, may come back. It would not know calls that
+			// are sent to the new server under the same identity.
 			c.identity, c.numbered = newIdentity(), false
 			c.mu.Unlock()
 			return errAgain
@@ -247,7 +251,7 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	}
 	old := c.conn
 	c.info = hello
-	if b := hello.InFlight * 3 / 8; b > 0 { // the other quarter is for calls that need no room
+	if b := hello.InFlight * 3 / 8; b > 0 { // the remaining quarter is for calls that need no room
 		c.ordinary.limit, c.waiting.limit = min(c.cfg.InFlight, b), min(c.cfg.InFlight, b)
 	}
 	c.conn, c.why = n, nil
@@ -266,22 +270,24 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	c.readBehind(n)
 	if old != nil {
 		c.moveFrom(old)
-		c.flush(old) // unlocks
+		c.flush(old) // flush unlocks c.mu
 		c.mu.Lock()
 	}
-	c.flush(n) // unlocks
+	c.flush(n) // flush unlocks c.mu
 	return nil
 }
 
-// lostTrack ends a call that may have been executed if no server can still know. c.mu is held.
+// lostTrack ends a call that may have been executed, when no server can know whether it was. The
+// caller holds c.mu.
 func (c *Client) lostTrack(k *call) {
 	c.finish(k, &Error{Code: CodeOutcomeUnknown, Message: k.fn +
 		" was under way when the node's server was started anew; whether it was done is not known",
 		Do: "read what it would have changed before it is done again"})
 }
 
-// moveFrom makes a connection end when it has answered the calls that its server works on. Calls
-// that wait for other callers wait at the next server. c.mu is held; the caller flushes.
+// moveFrom makes a connection end when the server has answered the calls that it executes. Calls
+// that wait for other callers are moved to the next server. The caller holds c.mu, and flushes
+// afterwards.
 func (c *Client) moveFrom(n *connection) {
 	n.leaving = true
 	c.readBehind(n)
@@ -294,7 +300,8 @@ func (c *Client) moveFrom(n *connection) {
 	c.endIfEmpty(n)
 }
 
-// endIfEmpty ends a connection that is being left when no call is under way on it. c.mu is held.
+// endIfEmpty ends a connection that is being left, if no call is under way on it. The caller holds
+// c.mu.
 func (c *Client) endIfEmpty(n *connection) {
 	for _, k := range c.calls {
 		if k.connection == n.number {
@@ -304,7 +311,7 @@ func (c *Client) endIfEmpty(n *connection) {
 	_ = n.Close()
 }
 
-// queue queues a call's line for writing. c.mu is held.
+// queue queues a call's line for writing. The caller holds c.mu.
 func (c *Client) queue(n *connection, k *call, now time.Time) {
 	millis := 0
 	switch {
@@ -315,7 +322,7 @@ func (c *Client) queue(n *connection, k *call, now time.Time) {
 		left := k.deadline.Sub(now)
 		if left <= 0 {
 			k.connection = 0
-			return // its caller is about to time out
+			return // the call's caller is about to time out
 		}
 		millis = int(min(max(left/time.Millisecond, 1), nodeapi.MaxTimeoutMillis))
 	}
@@ -328,15 +335,15 @@ func (c *Client) queue(n *connection, k *call, now time.Time) {
 	}
 }
 
-// push queues a line. The client's lock is held.
+// push queues a line. The caller holds the client's mutex.
 func (n *connection) push(line []byte) {
 	n.out = append(n.out, line...)
 	n.queued += uint64(len(line))
 }
 
-// flush writes the queued lines, unless another goroutine is writing. c.mu is held; flush releases
-// it. The caller itself writes as long as it need not wait, which saves a switch between
-// goroutines.
+// flush writes the queued lines, unless another goroutine is writing. The caller holds c.mu; flush
+// releases it. The calling goroutine itself writes as long as it need not wait, which saves a
+// switch between goroutines.
 func (c *Client) flush(n *connection) {
 	if n.writing || len(n.out) == 0 {
 		c.mu.Unlock()
@@ -351,7 +358,7 @@ func (c *Client) flush(n *connection) {
 		c.mu.Lock()
 		n.written += uint64(k)
 		if err != nil {
-			_ = n.Close() // the reader notices it
+			_ = n.Close() // The reading goroutine notices that the connection is closed.
 			c.readBehind(n)
 			c.mu.Unlock()
 			return
@@ -370,11 +377,13 @@ func (c *Client) flush(n *connection) {
 			return
 		}
 	}
-	c.writeOn(n, nil) // other goroutines keep adding lines, so this caller stops writing
+	// Other goroutines keep adding lines, so a background goroutine continues to write.
+	c.writeOn(n, nil)
 	c.mu.Unlock()
 }
 
-// writeOn starts a goroutine that writes rest, and then lines queued meanwhile. c.mu is held.
+// writeOn starts a goroutine that writes rest, and then the lines that were queued meanwhile. The
+// caller holds c.mu.
 func (c *Client) writeOn(n *connection, rest []byte) {
 	if c.ctx.Err() != nil {
 		return
@@ -427,7 +436,7 @@ func (n *connection) tryWrite(b []byte) (int, error) {
 	return max(t.n, 0), t.err
 }
 
-// line processes a received line.
+// line processes a line that was received from the server.
 func (c *Client) line(n *connection, line []byte) error {
 	id, ok := idOf(line)
 	if !ok {
@@ -439,13 +448,14 @@ func (c *Client) line(n *connection, line []byte) error {
 	if k != nil && k.connection != n.number {
 		k = nil
 	}
-	// Messages that may be about the connection are parsed here, other answers by their callers.
+	// A message that may be about the connection is parsed here. The callers parse all other
+	// answers.
 	if id == 0 || bytes.Contains(line, []byte(`"error"`)) {
 		if c.notice(n, id, k, line) {
 			return nil
 		}
 	}
-	if k == nil { // from a newer server, or its caller has stopped waiting
+	if k == nil { // A newer server sent this message, or the call's caller has stopped waiting.
 		c.mu.Unlock()
 		return nil
 	}
@@ -464,22 +474,22 @@ func (c *Client) line(n *connection, line []byte) error {
 	return nil
 }
 
-// notice reads an answer that may be about the connection: that the server is shutting down, why it
-// ends the connection, or that a call may be made elsewhere. If it is, notice unlocks c.mu, which
-// is held, and returns true.
+// notice handles messages about the connection. Such a message says that the server is shutting
+// down, why it ends the connection, or that a call may be made at another server. After such a
+// message, notice unlocks c.mu, which the caller holds, and returns true.
 func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	var r response[nodeapi.DrainNotice]
-	_ = json.Unmarshal(line, &r) // anything else leaves r empty
+	_ = json.Unmarshal(line, &r) // If the line is something else, r stays empty.
 	code := CodeOf(asError(r.Error))
 	switch {
 	case id == 0 && r.Data != nil && r.Data.Draining:
-	// the answer says nothing about the call
+	// The server refuses the call only because it is shutting down.
 	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving:
 		n.said = r.Error
 		if k != nil {
-			k.connection = 0 // this attempt was not executed
+			k.connection = 0 // The call was not executed in this attempt.
 		}
-		if c.conn == n { // send nothing more on it
+		if c.conn == n { // send nothing more on this connection
 			c.conn, n.leaving = nil, true
 		}
 	case code == CodeCanceled && k != nil:
@@ -494,7 +504,7 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 			if n.leaving {
 				c.endIfEmpty(n)
 			}
-			c.flush(c.conn) // unlocks
+			c.flush(c.conn) // flush unlocks c.mu
 			return true
 		}
 	case id == 0:
@@ -517,8 +527,8 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	return true
 }
 
-// dropped notes that the connection has ended. It is not known which of its calls reached the
-// server.
+// dropped handles the end of a connection. It is not known which of the connection's calls reached
+// the server.
 func (c *Client) dropped(n *connection) {
 	_ = n.Close()
 	n.alive.Stop()
@@ -545,14 +555,14 @@ func (c *Client) dropped(n *connection) {
 		if len(c.calls) > 0 {
 			c.readBehind(c.conn)
 		}
-		c.flush(c.conn) // unlocks
+		c.flush(c.conn) // flush unlocks c.mu
 		return
 	}
 	c.mu.Unlock()
 }
 
-// look pings a server from which nothing was received, and ends the connection if there is no
-// answer.
+// look pings the server if nothing was received from it since the last check. If the ping is not
+// answered, look ends the connection.
 func (c *Client) look(n *connection) {
 	c.mu.Lock()
 	if c.conn != n {
@@ -573,7 +583,7 @@ func (c *Client) look(n *connection) {
 		c.readBehind(n)
 		n.push(appendRequest(nil, &call{id: c.next, fn: nodeapi.FuncPing}, nodeapi.DefaultTimeoutMillis, 0))
 		c.next++
-		c.flush(n) // unlocks
+		c.flush(n) // flush unlocks c.mu
 		return
 	}
 	c.mu.Unlock()

@@ -7,12 +7,13 @@
 //	lock, err := c.Lock(ctx, "printer", node.TTL(10*time.Second))
 //	defer lock.Release(ctx)
 //
-// A client is one connection to the node's server, for any number of goroutines. It waits for the
-// server at start, and connects again when the connection ends. Then it repeats the calls under
-// way. A repeated change has its old number, by which the server recognizes it and executes it only
-// once. If a restarted server does not know the number, the call fails with CodeOutcomeUnknown.
-// Watches continue where they were.
+// Any number of goroutines may use a client, which has one connection to the node's server. The
+// client waits for the server at start, and connects again when the connection ends. Then it
+// repeats the calls under way. A repeated write keeps its number, by which the server recognizes it
+// and executes it only once. If a restarted server does not know the number, the call fails with
+// CodeOutcomeUnknown. Watches continue after the last event that they received.
 //
 // Each call ends with its context, or after Config.Timeout if the context has no deadline. Errors
-// are *Error, with a Code; errors.Is(err, &node.Error{Code: node.CodeTimeout}) asks for one.
+// are *Error, with a Code. For example, errors.Is(err, &node.Error{Code: node.CodeTimeout}) reports
+// whether the call timed out.
 package node

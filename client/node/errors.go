@@ -14,7 +14,6 @@ type Error = nodeapi.Error
 // Code is the kind of a failure.
 type Code = nodeapi.Code
 
-// The kinds of failures.
 const (
 	CodeInvalidArgument  = nodeapi.CodeInvalidArgument
 	CodeTooLarge         = nodeapi.CodeTooLarge
@@ -30,11 +29,11 @@ const (
 	CodeCanceled         = nodeapi.CodeCanceled
 	CodeDraining         = nodeapi.CodeDraining
 	CodeInternal         = nodeapi.CodeInternal
-	// CodeClosed: this program has closed the client. The call was not executed.
+	// CodeClosed means that this program has closed the client. The call was not executed.
 	CodeClosed Code = "closed"
 )
 
-// CodeOf returns the kind of a failure, or "" if err is nil or not from a call.
+// CodeOf returns the kind of a failure. It returns "" if err is nil or does not come from a call.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -70,7 +69,7 @@ func asError(e *Error) error {
 
 var errClosed error = &Error{Code: CodeClosed, Message: "the client is closed"}
 
-// gaveUp is the error of a call whose caller's context has ended or timed out.
+// gaveUp returns the error of a call whose caller's context ended or that timed out.
 func gaveUp(cause error, fn string, mayBeDone, connected bool, why string) error {
 	code, verb := CodeTimeout, "was not answered in time"
 	if errors.Is(cause, context.Canceled) {

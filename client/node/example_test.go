@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// Write a key, and read it. To have a server on this machine, start netcraq dev.
+// This example writes a key, and reads it. To have a server on this machine, start netcraq dev.
 func Example() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -31,7 +31,7 @@ func Example() {
 	fmt.Printf("%s is %s\n", item.Key, item.Value)
 }
 
-// Change a value that other programs may change at the same time.
+// This example changes a value that other programs may change at the same time.
 func ExampleClient_CAS() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -41,7 +41,7 @@ func ExampleClient_CAS() {
 	defer c.Close(ctx)
 	item, err := c.Get(ctx, "members")
 	for swapped := false; err == nil && !swapped; {
-		// If another program was faster, item is the key with that program's value.
+		// If another program changed the key first, item has that program's value.
 		item, swapped, err = c.CAS(ctx, "members", item.Version, append(item.Value, " ana"...))
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func ExampleClient_CAS() {
 	}
 }
 
-// Move an amount from one account to another, while other programs may change both. The accounts
-// are durable keys, for example of netcraq dev's namespace "durable".
+// This example moves an amount from one account to another, while other programs may change both.
+// The accounts are durable keys, such as the keys in the namespace "durable" of netcraq dev.
 func ExampleClient_Transact() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{Namespace: "durable"})
@@ -80,11 +80,11 @@ func ExampleClient_Transact() {
 			fmt.Println("moved, at version", result.Versions[0])
 			return
 		}
-		// Another program has changed an account since it was read.
+		// If Done is false, another program has changed an account since this program read it.
 	}
 }
 
-// Hold a lock while writing to a storage that checks the token.
+// This example holds a lock while it writes to a storage that checks the lock's token.
 func ExampleClient_Lock() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -100,11 +100,11 @@ func ExampleClient_Lock() {
 		log.Fatal(err)
 	}
 	defer lock.Release(ctx)
-	// The storage refuses a token that is smaller than one that it has already seen.
+	// The storage must refuse a token that is smaller than a token that it has already seen.
 	fmt.Println("write with token", lock.Token())
 }
 
-// Lead until the leadership is lost or the program ends.
+// This example acts as the leader until the leadership is lost or the program ends.
 func ExampleClient_Campaign() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -120,7 +120,7 @@ func ExampleClient_Campaign() {
 	log.Print("stop leading: ", leadership.Err())
 }
 
-// Follow all keys whose names begin with conf/.
+// This example follows all keys whose names begin with conf/.
 func ExampleClient_Watch() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -143,7 +143,7 @@ func ExampleClient_Watch() {
 	}
 }
 
-// Register an instance of a service, and list the live instances.
+// This example registers an instance of a service, and lists the live instances.
 func ExampleClient_RegisterService() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -165,7 +165,7 @@ func ExampleClient_RegisterService() {
 	}
 }
 
-// Sequences are numbers, so 1.10 is newer than 1.9.
+// The parts of a version are numbers, so 1.10 is newer than 1.9.
 func ExampleVersion_Newer() {
 	fmt.Println(node.Version("1.10").Newer("1.9"))
 	fmt.Println(node.Version("2.1").Newer("1.9"))
@@ -176,7 +176,7 @@ func ExampleVersion_Newer() {
 	// false
 }
 
-// Decide what to do after a failed call.
+// This example decides what to do after a failed call.
 func ExampleCodeOf() {
 	err := fmt.Errorf("save the report: %w", &node.Error{Code: node.CodeOutcomeUnknown})
 	switch node.CodeOf(err) {

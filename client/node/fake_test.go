@@ -26,8 +26,10 @@ type fake struct {
 	t      *testing.T
 	socket string
 	hook   func(p *peer, r nodeapi.Request) bool // returns true if it has handled the request
-	known  func(client string) bool              // nil: whether the client has greeted it before
-	done   sync.WaitGroup
+	// reports whether the server knows the client; if nil, it knows the clients that have greeted
+	// it before
+	known func(client string) bool
+	done  sync.WaitGroup
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -127,7 +129,7 @@ func (p *peer) serve() {
 }
 
 func (p *peer) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p, format+"\n", args...) // the client may be gone
+	_, _ = fmt.Fprintf(p, format+"\n", args...) // the client may have closed the connection
 }
 
 func (p *peer) answer(id uint64, data any) {
@@ -181,8 +183,8 @@ func (f *fake) conns() int {
 	return len(f.peers)
 }
 
-// connect makes a client of the fake. At the end of the test it is closed, and nothing of it may
-// remain.
+// connect makes a client of the fake. At the end of the test, the client is closed, and none of its
+// goroutines may remain.
 func (f *fake) connect(cfg Config) *Client {
 	f.t.Helper()
 	cfg.Socket = f.socket
@@ -197,7 +199,7 @@ func connectTo(t *testing.T, cfg Config) *Client {
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // it does not wait for the answer
+		cancel() // Close does not wait for calls under way.
 		_ = c.Close(ctx)
 		defer func() {
 			if ours() > 0 {

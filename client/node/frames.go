@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// appendText appends a string in JSON. It must be valid UTF-8.
+// appendText appends a string in JSON. The string must be valid UTF-8.
 func appendText[T string | []byte](b []byte, s T) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
@@ -31,7 +31,8 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
-// appendValue appends a value's member: as text if it is UTF-8, otherwise in base 64.
+// appendValue appends the JSON member for a value. The value is text if it is UTF-8, otherwise base
+// 64.
 func appendValue(b, value []byte) []byte {
 	if utf8.Valid(value) {
 		return appendText(append(b, `,"value":`...), value)
@@ -40,7 +41,7 @@ func appendValue(b, value []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, value), '"')
 }
 
-// appendRequest appends a call's line. The call's data are already encoded.
+// appendRequest appends the line of a call's request. The call's data are already encoded.
 func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	b = strconv.AppendUint(append(b, `{"id":`...), k.id, 10)
 	b = append(append(append(b, `,"func":"`...), k.fn...), '"')
@@ -59,7 +60,8 @@ func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	return append(b, '}', '\n')
 }
 
-// response is an answer. Unknown members come from a newer server and are ignored.
+// response is an answer of the server. Members that this version does not know are ignored; newer
+// servers may send such members.
 type response[T any] struct {
 	ID    uint64         `json:"id"`
 	Data  *T             `json:"data"`
@@ -67,7 +69,7 @@ type response[T any] struct {
 	More  bool           `json:"more"`
 }
 
-// idOf returns the id of an answer. Servers write it first, but it is found at any place.
+// idOf returns the id of an answer. Servers write the id first, but idOf finds it at any place.
 func idOf(line []byte) (uint64, bool) {
 	if rest, ok := bytes.CutPrefix(line, []byte(`{"id":`)); ok {
 		var id uint64

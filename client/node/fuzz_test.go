@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// FuzzAnswers: no answer of a server causes a panic. The fast parser of ids agrees with JSON. A
-// watch reports the newest event of each key exactly once.
+// FuzzAnswers checks that no answer of a server causes a panic. The fast parser of ids agrees with
+// JSON. A watch reports the newest event of each key exactly once.
 func FuzzAnswers(f *testing.F) {
 	for _, line := range []string{
 		`{"id":1,"data":{"version":"1.1"}}`,
@@ -55,7 +55,7 @@ func FuzzAnswers(f *testing.F) {
 		w := &Watch{last: map[string]Version{}, pending: map[string]*Event{}}
 		for i := range told.Data.Events {
 			w.take(&told.Data.Events[i])
-			w.take(&told.Data.Events[i]) // twice, because a known version must not be reported again
+			w.take(&told.Data.Events[i]) // The second call must not report the same version again.
 		}
 		keys := map[string]bool{}
 		for _, key := range w.order {

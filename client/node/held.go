@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Wait bounds how long a call waits for a lock, leadership or permit; 0: not at all. Without Wait,
-// the call waits until its context ends. If another caller still holds the lock, leadership or
-// permit then, the error has CodeNotHeld.
+// Wait bounds how long a call waits for a lock, leadership or permit. With 0, the call does not
+// wait. Without Wait, the call waits until its context ends. If another caller still holds the
+// lock, leadership or permit at the end, the error has CodeNotHeld.
 func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
 
-// giver is something that is released when the client is closed.
+// giver has something that it releases when the client is closed.
 type giver interface {
 	giveBack(ctx context.Context) error
 }
@@ -28,11 +28,11 @@ type Held struct {
 	name      string
 	token     uint64
 	leaseID   string
-	lease     *lease // nil: the caller provided the lease
+	lease     *lease // nil if the caller provided the lease
 
 	mu   sync.Mutex
 	lost chan struct{}
-	over bool // lost is closed
+	over bool // whether lost is closed
 	err  error
 }
 
@@ -44,24 +44,26 @@ var (
 	permits     = holdKind{nodeapi.FuncAcquire, nodeapi.FuncRelease, "a permit of"}
 )
 
-// Lock acquires a lock, and waits for it. Options: Wait, TTL, WithLease.
+// Lock acquires a lock. It waits while another caller holds the lock. Options: Wait, TTL,
+// WithLease.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Held, error) {
 	return c.hold(ctx, locks, nodeapi.LockData{Name: name}, opts)
 }
 
-// Campaign acquires the leadership of a name, and waits for it. Leader returns value to other
-// programs. Options: as Lock.
+// Campaign acquires the leadership of a name. It waits while another caller is the leader. Leader
+// returns value to other programs. The options are those of Lock.
 func (c *Client) Campaign(ctx context.Context, name, value string, opts ...Option) (*Held, error) {
 	return c.hold(ctx, leaderships, nodeapi.LockData{Name: name, Value: value}, opts)
 }
 
-// Acquire acquires one of a semaphore's permits, and waits for it. All callers must give the same
-// number of permits. Options: as Lock.
+// Acquire acquires one of a semaphore's permits. It waits while all permits are taken. All callers
+// must pass the same number of permits. The options are those of Lock.
 func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts ...Option) (*Held, error) {
 	return c.hold(ctx, permits, nodeapi.LockData{Name: name, Permits: permitted}, opts)
 }
 
-// longestWait bounds the wait of one request; hold sends another one to continue.
+// longestWait bounds how long a single request waits at the server. If that time ends, hold sends
+// the request again.
 const longestWait = 50 * time.Second
 
 func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, opts []Option) (*Held, error) {
@@ -95,7 +97,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded,
 				CodeUnavailable:
 				l.free()
-			default: // the lock may have been acquired
+			default: // The request may have acquired the lock.
 				l.drop()
 			}
 		}
@@ -105,14 +107,15 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
-			// The next try uses another lease; a lock bound to this one expires with it.
+			// The next try uses another lease. A lock that is bound to this lease expires with it.
 			select {
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
 			case <-ctx.Done():
 			}
 		}
-		if l != nil && code == CodeOutcomeUnknown { // a lock that the request may have acquired expires with the lease
+		if l != nil && code == CodeOutcomeUnknown {
+			// The request may have acquired the lock, which then expires with the lease.
 			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
 			if errors.Is(ctx.Err(), context.Canceled) {
 				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
@@ -122,15 +125,15 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 	}
 }
 
-// take sends the request once. On return either its result is known, or the lease must not be used
-// again.
+// take sends the request once. When take returns an ambiguous error, the caller must not use the
+// lease again.
 func (c *Client) take(ctx context.Context, kind holdKind, d nodeapi.LockData, end time.Time) (*nodeapi.LockAnswer,
 	error) {
 	wait := longestWait
 	if !end.IsZero() {
 		wait = min(wait, max(time.Until(end), 0))
 	}
-	if limit, ok := ctx.Deadline(); ok { // the answer has to come before the deadline
+	if limit, ok := ctx.Deadline(); ok { // the answer must arrive before the deadline of ctx
 		left := time.Until(limit)
 		wait = min(wait, max(left-max(min(left/5, 3*grace), time.Millisecond), 0))
 	}
@@ -159,25 +162,26 @@ func (c *Client) holds(kind holdKind, d nodeapi.LockData, a *nodeapi.LockAnswer,
 // Name is the name of the lock, leadership or semaphore.
 func (h *Held) Name() string { return h.name }
 
-// Token is the fencing token: greater with each holder of this name.
+// Token is the fencing token. Each new holder of this name gets a greater token.
 func (h *Held) Token() uint64 { return h.token }
 
 // Lease is the lease to which the lock, leadership or permit is bound.
 func (h *Held) Lease() string { return h.leaseID }
 
-// Lost is closed when the lock, leadership or permit may no longer be held, and when it was
-// released. If the caller provided the lease, the client does not notice the end of the lease, and
-// does not close Lost then.
+// Lost returns a channel that is closed when the lock, leadership or permit is released or may have
+// been lost. If the caller provided the lease, the client does not notice the end of the lease, so
+// it does not close the channel then.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Err returns why the lock, leadership or permit was lost. nil: it was not lost, or was released.
+// Err returns why the lock, leadership or permit was lost. It returns nil if it was not lost, or
+// was released.
 func (h *Held) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-// finish closes lost, and reports whether it was open.
+// finish closes the channel `lost`, and reports whether the channel was open.
 func (h *Held) finish(err error) bool {
 	h.mu.Lock()
 	if h.over {
@@ -214,14 +218,14 @@ func (h *Held) Release(ctx context.Context) error {
 
 func (h *Held) giveBack(ctx context.Context) error { return h.Release(ctx) }
 
-// Leader describes a leadership.
+// Leader describes the leader of a name.
 type Leader struct {
 	Found bool
 	Value string
 	Token uint64
 }
 
-// Leader returns the leader. Options: only In.
+// Leader returns the leader of a name. The only option is In.
 func (c *Client) Leader(ctx context.Context, name string, opts ...Option) (Leader, error) {
 	if err := checkKey(nodeapi.FuncLeader, name); err != nil {
 		return Leader{}, err

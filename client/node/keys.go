@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Version is the version of a key, EPOCH.SEQUENCE; "0.0" if the key was never written. Versions
-// come from answers.
+// Version is the version of a key. Its form is EPOCH.SEQUENCE, and "0.0" means that the key was
+// never written. Versions come from answers.
 type Version string
 
 // Never is the version of a key that was never written.
@@ -31,23 +31,25 @@ func (v Version) parts() (epoch, sequence uint64) {
 	if !ok {
 		e, s = "0", string(v)
 	}
-	epoch, _ = strconv.ParseUint(e, 10, 64) // an invalid version counts as never written
+	epoch, _ = strconv.ParseUint(e, 10, 64) // an invalid version counts as "0.0"
 	sequence, _ = strconv.ParseUint(s, 10, 64)
 	return epoch, sequence
 }
 
-// Item is a key's state.
+// Item is the state of a key.
 type Item struct {
-	Key     string
-	Found   bool // false: the key has no value; Version is Never, or the version of the deletion
+	Key string
+	// If Found is false, the key has no value. Version is then Never, or the version of the
+	// deletion.
+	Found   bool
 	Value   []byte
 	Version Version
-	Lease   string // lease with which it expires
-	// Err is why this key was not read, in the results of GetMany and List.
+	Lease   string // the lease with which the key expires
+	// Err says why this key could not be read. Only GetMany and List set it.
 	Err error
 }
 
-// Option changes one call. A call uses the options named in its comment, and In.
+// Option changes a single call. Each call accepts the options that its comment names, and In.
 type Option struct {
 	kind   optionKind
 	text   string
@@ -73,11 +75,11 @@ const (
 // Eventual allows a read to return the last committed value known to the nearest chain member.
 func Eventual() Option { return Option{kind: optEventual} }
 
-// In selects the namespace of this call.
+// In selects the namespace of a call.
 func In(namespace string) Option { return Option{kind: optNamespace, text: namespace} }
 
-// WithLease binds the written key, the lock or the registration to a lease, and it expires with the
-// lease. The caller keeps the lease alive.
+// WithLease binds the written key, the lock or the registration to a lease. It then expires with
+// the lease. The caller keeps the lease alive.
 func WithLease(lease string) Option { return Option{kind: optLease, text: lease} }
 
 // IfVersion makes a deletion conditional on the key's version.
@@ -90,7 +92,7 @@ type options struct {
 	namespace, lease, version string
 	instance                  string
 	ttl                       time.Duration
-	wait                      time.Duration // -1: until the context ends
+	wait                      time.Duration // -1 means until the context ends
 }
 
 func gather(list []Option) options {
@@ -122,7 +124,7 @@ func gather(list []Option) options {
 	return o
 }
 
-// begin appends the first members of a request for a key.
+// begin appends the members with which the JSON of a request for a key begins.
 func (o *options) begin(b []byte, key string) []byte {
 	b = append(b, '{')
 	if o.namespace != "" {
@@ -138,7 +140,7 @@ func checkKey(fn, key string) error {
 	return nil
 }
 
-// answerOf parses the data of an answer.
+// answerOf parses the data of an answer to the function fn.
 func answerOf[T any](fn string, line []byte) (*T, error) {
 	var r response[T]
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -162,7 +164,7 @@ func ask[T any](ctx context.Context, c *Client, k *call) (*T, error) {
 	return answerOf[T](k.fn, k.answer)
 }
 
-// askFor makes a call whose data are encoded with package json.
+// askFor makes a call whose data it encodes with package json.
 func askFor[T any](ctx context.Context, c *Client, fn string, data any, set func(*call)) (*T, error) {
 	k := newCall(fn)
 	b, err := json.Marshal(data)
@@ -190,7 +192,8 @@ func itemOf(i *nodeapi.Item) Item {
 	return item
 }
 
-// Get reads a key. A key without a value is not an error: Found is false. Options: Eventual.
+// Get reads a key. If the key has no value, that is not an error, and Found is false. Options:
+// Eventual.
 func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, error) {
 	if err := checkKey(nodeapi.FuncGet, key); err != nil {
 		return Item{}, err
@@ -209,8 +212,8 @@ func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, err
 	return itemOf(answer), nil
 }
 
-// GetMany reads several keys, without any order between the reads. The items are in the order of
-// keys; an item has an Err if its key could not be read. Options: Eventual.
+// GetMany reads several keys. The order of the reads is not defined. The items are in the order of
+// keys. If a key could not be read, its item has an Err. Options: Eventual.
 func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]Item, error) {
 	for _, key := range keys {
 		if err := checkKey(nodeapi.FuncGetMany, key); err != nil {
@@ -262,8 +265,9 @@ func (o *options) lessee(b []byte) []byte {
 	return b
 }
 
-// CAS writes a value if the key's version is the given one (Never: it was never written). The item
-// is the key's state after the call, whether it was written or not. Options: WithLease.
+// CAS writes a value if the key's version is the given one. Never as the version means that the key
+// was never written. The item is the key's state after the call, whether it was written or not.
+// Options: WithLease.
 func (c *Client) CAS(ctx context.Context, key string, version Version, value []byte, opts ...Option) (
 	item Item, swapped bool, err error) {
 	if err := checkKey(nodeapi.FuncCAS, key); err != nil {
@@ -281,8 +285,8 @@ func (c *Client) CAS(ctx context.Context, key string, version Version, value []b
 	return itemOf(&answer.Item), answer.Swapped, nil
 }
 
-// Delete removes a key's value; deleting a key that does not exist succeeds. The item is the key's
-// state after the call. Options: IfVersion; deleted is false if the version is another one.
+// Delete removes a key's value. Deleting a key that does not exist succeeds. The item is the key's
+// state after the call. With the option IfVersion, deleted is false if the key has another version.
 func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item Item, deleted bool, err error) {
 	if err := checkKey(nodeapi.FuncDelete, key); err != nil {
 		return Item{}, false, err
@@ -302,8 +306,8 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item I
 	return itemOf(&answer.Item), answer.Deleted, nil
 }
 
-// Increment adds to a key's value and returns the sum. The value is a signed 64-bit decimal number,
-// as text. A key without a value counts as 0.
+// Increment adds `by` to a key's value and returns the sum. The value is a signed 64-bit decimal
+// number, as text. A key without a value counts as 0.
 func (c *Client) Increment(ctx context.Context, key string, by int64, opts ...Option) (int64, Version, error) {
 	if err := checkKey(nodeapi.FuncIncrement, key); err != nil {
 		return 0, "", err

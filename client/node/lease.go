@@ -11,12 +11,12 @@ import (
 // defaultTTL is the default time to live of locks and registrations.
 const defaultTTL = 10 * time.Second
 
-// TTL is the time to live of a lock or registration: 0.5 s to an hour, by default 10 s. After the
-// program has died, another program can acquire the lock within that time.
+// TTL sets the time to live of a lock or registration: 0.5 s to an hour, by default 10 s. If the
+// program dies, another program can acquire the lock after at most that time.
 func TTL(d time.Duration) Option { return Option{kind: optTTL, time: d} }
 
 // Lease is a lease. Keys, locks and registrations that are bound to it expire when it is revoked,
-// or was not kept alive for TTL.
+// or when nobody keeps it alive for TTL.
 type Lease struct {
 	ID  string
 	TTL time.Duration
@@ -26,7 +26,7 @@ func leaseOf(a *nodeapi.LeaseAnswer) Lease {
 	return Lease{ID: a.Lease, TTL: time.Duration(a.TTLMillis) * time.Millisecond}
 }
 
-// Grant makes a lease with a time to live of 0.5 s to an hour. The caller keeps it alive.
+// Grant creates a lease with a time to live of 0.5 s to an hour. The caller keeps the lease alive.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (Lease, error) {
 	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncGrant,
 		nodeapi.GrantData{Namespace: gather(opts).namespace, TTLMillis: int(ttl / time.Millisecond)},
@@ -63,8 +63,8 @@ type lease struct {
 	id   string
 	stop context.CancelFunc
 	mu   sync.Mutex
-	gone error           // not nil: it has expired, or may have
-	lose func(err error) // called with the reason when gone is set
+	gone error           // not nil if the lease has expired or may have expired
+	lose func(err error) // called with the reason when the field `gone` is set
 }
 
 type leaseKind struct {
@@ -72,10 +72,11 @@ type leaseKind struct {
 	ttl       time.Duration
 }
 
-// leases is the set of the client's leases. The client's lock guards it.
+// leases is the set of the client's leases. The client's mutex guards it.
 type leases struct {
-	all  map[*lease]struct{}
-	idle map[leaseKind][]*lease // kept alive for a while, for later use
+	all map[*lease]struct{}
+	// leases to which nothing is bound, kept alive for a while for later use
+	idle map[leaseKind][]*lease
 }
 
 // maxIdle bounds the idle leases of a kind.
@@ -109,7 +110,7 @@ func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	if c.closing {
 		c.mu.Unlock()
 		stop()
-		return nil, errClosed // the new lease expires by itself
+		return nil, errClosed // The new lease expires, because nobody keeps it alive.
 	}
 	c.leases.all[l] = struct{}{}
 	c.done.Go(func() { l.keep(keep, began, granted.TTL) })
@@ -117,8 +118,8 @@ func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	return l, nil
 }
 
-// keep keeps the lease alive. The lease certainly exists for ttl after the last answered request
-// was sent.
+// keep keeps the lease alive. The lease certainly exists for ttl after the last request that was
+// answered was sent.
 func (l *lease) keep(ctx context.Context, began time.Time, ttl time.Duration) {
 	defer l.stop()
 	until := began.Add(ttl)
@@ -168,7 +169,8 @@ func (l *lease) lost(err error) {
 	}
 }
 
-// whenLost registers a function to call when the lease is gone; at once if it is gone already.
+// whenLost registers a function that is called when the lease is lost. If the lease is already
+// lost, the function is called at once.
 func (l *lease) whenLost(lose func(error)) {
 	l.mu.Lock()
 	l.lose = lose
@@ -179,7 +181,7 @@ func (l *lease) whenLost(lose func(error)) {
 	}
 }
 
-// free returns a lease to which nothing is bound.
+// free gives back a lease to which nothing is bound.
 func (l *lease) free() {
 	c := l.c
 	l.whenLost(nil)
@@ -204,7 +206,8 @@ func (l *lease) drop() {
 	c.mu.Unlock()
 	if known && l.isGone() == nil {
 		c.background(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, l.kind.ttl) // afterwards it has expired
+			// the lease has expired when this context ends
+			ctx, cancel := context.WithTimeout(c.ctx, l.kind.ttl)
 			defer cancel()
 			_ = l.revoke(ctx)
 		})
@@ -225,7 +228,7 @@ func (c *Client) revokeAll(ctx context.Context) {
 	for l := range c.leases.all {
 		wg.Go(func() {
 			l.stop()
-			_ = l.revoke(ctx) // otherwise it expires
+			_ = l.revoke(ctx) // if this fails, the lease expires
 		})
 	}
 	c.leases.all, c.leases.idle = map[*lease]struct{}{}, map[leaseKind][]*lease{}

@@ -8,28 +8,29 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// LeaseState is a lease that exists, and what it holds.
+// LeaseState describes a lease that exists, and what is bound to it.
 type LeaseState struct {
 	Lease
-	// Left is the longest time that the lease lives unless it is renewed. It counts from when the
-	// node's server first saw the newest renewal.
+	// Left is an upper bound for the time that the lease lives unless it is renewed. It counts from
+	// the moment when the node's server first saw the newest renewal.
 	Left time.Duration
-	Node string // the node that granted it; "": its name was too long
-	// Holder is the program that was granted the lease. "": another node's server granted it, or
-	// this node's did so before it was started again.
+	Node string // the node that granted the lease; "" if the node's name was too long
+	// Holder is the program to which the lease was granted. It is "" if another node's server
+	// granted the lease, or if this node's server has been restarted since.
 	Holder string
 	Holds  []Holding
 }
 
-// Holding is something that a lease holds, and that ends with the lease. Kind is "key", "lock",
-// "election", "permit" (of a semaphore: SEMAPHORE/NUMBER) or "service" (an instance:
-// SERVICE/INSTANCE).
+// Holding is something that is bound to a lease and ends with it. Kind is "key", "lock",
+// "election", "permit" or "service". The name of a permit is SEMAPHORE/NUMBER, and the name of a
+// service's instance is SERVICE/INSTANCE.
 type Holding struct{ Kind, Name string }
 
-// Leases reads the leases of the namespace, in the order of their names, and what each holds. It
-// reads all names of the namespace, so it is for operators and not for a loop. A pod gets only the
-// leases that its own processes were granted by this node's server. unread counts the names that
-// could not be read; what leases hold may then be incomplete.
+// Leases reads the leases of the namespace, in the order of their names, and what is bound to each.
+// It reads all names of the namespace, so operators use it, and programs should not call it in a
+// loop. A pod gets only the leases that this node's server granted to the pod's own processes.
+// unread counts the names that could not be read; the list of what is bound to leases may then be
+// incomplete.
 func (c *Client) Leases(ctx context.Context, opts ...Option) (leases []LeaseState, unread int, err error) {
 	d := nodeapi.ListLeasesData{Namespace: gather(opts).namespace, Limit: nodeapi.MaxList}
 	holds := map[string][]Holding{}
@@ -62,7 +63,8 @@ func (c *Client) Leases(ctx context.Context, opts ...Option) (leases []LeaseStat
 	return leases, unread, nil
 }
 
-// withoutLeases adds to an error that the server does not know listLeases, if that is the reason.
+// withoutLeases explains err if the reason is that the server does not know the function
+// listLeases.
 func (c *Client) withoutLeases(err error) error {
 	if CodeOf(err) != CodeInvalidArgument || !strings.Contains(err.Error(), "there is no function") {
 		return err

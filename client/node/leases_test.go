@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestLeases: a lease has what it holds, of whatever page that is. What belongs to a lease that no
-// page has is left out.
+// TestLeases checks that Leases joins each lease with what it holds, even if the two are on
+// different pages. What belongs to a lease that is on no page is left out.
 func TestLeases(t *testing.T) {
 	pages := []nodeapi.ListLeasesAnswer{
 		{Held: []nodeapi.Held{{Lease: "b", Kind: nodeapi.HeldKey, Name: "k"}, {Lease: "gone", Kind: nodeapi.HeldKey, Name: "x"}},
@@ -41,7 +41,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesEnd: a cursor that never changes, and a server that is older, end the call.
+// TestLeasesEnd checks that Leases ends with an error if a server's cursor never changes, and if a
+// server is too old to know the function.
 func TestLeasesEnd(t *testing.T) {
 	f, old := newFake(t).start(), false
 	f.hook = func(p *peer, r nodeapi.Request) bool {

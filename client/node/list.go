@@ -9,25 +9,26 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// KeysOnly makes a list leave out the values. Items have their versions and leases.
+// KeysOnly makes a list leave out the values. Its items still have versions and leases.
 func KeysOnly() Option { return Option{kind: optKeysOnly} }
 
-// PageSize is the number of names that the server examines for one page, 1 to 256. Without it,
-// ListPage uses the server's default of 100, and List uses the server's maximum.
+// PageSize sets the number of names that the server examines for one page, 1 to 256. Without this
+// option, ListPage uses the server's default of 100, and List uses the server's maximum.
 func PageSize(n int) Option { return Option{kind: optPageSize, number: n} }
 
-// Page is a part of the keys whose names begin with a prefix, in the order of their names. A key
-// that could not be read has an Err.
+// Page is a part of the keys whose names begin with a prefix, in the order of their names. If a key
+// could not be read, its Item has an Err.
 type Page struct {
-	// Items are keys that have a value. There may be fewer than the page's size, or none, although
-	// more pages follow.
+	// Items are the keys of this page that have a value. The page may have fewer items than its
+	// size, or none, although more pages follow.
 	Items []Item
-	// Cursor is the cursor of the next page. "": this is the last page.
+	// Cursor is the cursor of the next page. It is "" on the last page.
 	Cursor string
 }
 
-// ListPage reads one page of the keys whose names begin with prefix ("": all of the namespace).
-// cursor is the Cursor of the preceding page; "" for the first page. Options: KeysOnly, PageSize.
+// ListPage reads one page of the keys whose names begin with prefix (with "", of all keys in the
+// namespace). cursor is the Cursor of the preceding page, or "" for the first page. Options:
+// KeysOnly, PageSize.
 //
 // A key that has a value during the whole listing is in exactly one page. See List.
 func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Option) (Page, error) {
@@ -51,14 +52,15 @@ func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Op
 	return page, nil
 }
 
-// List reads all keys whose names begin with prefix ("": all of the namespace), in the order of
-// their names, a page at a time. It ends at the first error, which it yields. A key that could not
-// be read is an Item with an Err, and the list continues. Options: KeysOnly, PageSize.
+// List reads all keys whose names begin with prefix (with "", all keys in the namespace), in the
+// order of their names, a page at a time. If a page cannot be read, List yields the error and ends.
+// If a single key cannot be read, List yields an Item with an Err and continues. Options: KeysOnly,
+// PageSize.
 //
-// A key that has a value during the whole listing is yielded exactly once, and no key twice. Each
-// item is the key's state when its page was read. Pages are read one after the other, so a key that
-// is created or deleted meanwhile may be missing or not. A Watch with the versions of the items as
-// After reports what has changed since.
+// List yields a key exactly once if the key has a value during the whole listing. It never yields a
+// key twice. Each item is the key's state when its page was read. Pages are read one after the
+// other, so List may yield or omit a key that is created or deleted meanwhile. To follow later
+// changes, start a Watch with the versions of the items as After.
 func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		opts := append([]Option{PageSize(nodeapi.MaxList)}, opts...)
@@ -83,7 +85,7 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.S
 	}
 }
 
-// tooOld adds to an error that the server does not know the function, if that is the reason.
+// tooOld explains err if the reason is that the server does not know the function fn.
 func (c *Client) tooOld(fn string, err error) error {
 	info := c.Info()
 	if !errors.Is(err, &Error{Code: CodeInvalidArgument}) || info.MaxList > 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestListOfAnOldServer: if a server does not support list, the error says so, and what to do.
+// TestListOfAnOldServer checks that if a server does not support list, the error says so, and says
+// what to do.
 func TestListOfAnOldServer(t *testing.T) {
 	f := newFake(t).start()
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -23,8 +24,8 @@ func TestListOfAnOldServer(t *testing.T) {
 	}
 }
 
-// TestListEnds: List ends even if a server's cursor never changes. A caller that stops early causes
-// no request for a further page.
+// TestListEnds checks that List ends even if a server's cursor never changes. A caller that stops
+// early causes no request for a further page.
 func TestListEnds(t *testing.T) {
 	f := newFake(t).start()
 	still := true

@@ -7,31 +7,32 @@ import (
 	"time"
 )
 
-// A goroutine that waits for an answer reads the connection itself, if no other goroutine does. So
-// no other goroutine has to be woken to hand over the answer, which would take longer than the rest
-// of a call. If several callers wait, or streams are open, a background goroutine reads for all of
-// them:
+// A goroutine that waits for an answer reads the connection itself, unless another goroutine is
+// already reading. If a background goroutine always read, it would have to wake the caller for each
+// answer. That would take longer than all other parts of a call. If several callers wait, or
+// streams are open, a background goroutine reads for all of them:
 //
 //	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
 //	   └──────────────────── nothing for idleRead ──────────────▲
 
 // idleRead is the time for which a connection may be unread while no caller waits for an answer.
 // Unrequested messages, for example that the server is shutting down, are delayed by up to that
-// much.
+// time.
 const idleRead = 20 * time.Millisecond
 
-// reading records which goroutine reads a connection. The client's lock guards it, except for
+// reading records which goroutine reads a connection. The client's mutex guards it, except for
 // until, which only the reader uses.
 type reading struct {
-	taken bool        // a goroutine reads; permanently true after the connection has ended
-	since time.Time   // when the last reader stopped
-	back  *time.Timer // checks whether the connection was unread for long
-	armed bool        // back is running
+	taken bool      // whether a goroutine reads; always true after the connection has ended
+	since time.Time // when the last reading goroutine stopped
+	// timer after which the client checks whether the connection was unread for long
+	back  *time.Timer
+	armed bool // whether the timer back is running
 
 	until time.Time // the socket's read deadline, unless wake was called
 }
 
-// readUntil sets the socket's read deadline; 0: none.
+// readUntil sets the socket's read deadline; 0 means no deadline.
 func (n *connection) readUntil(t time.Time) {
 	n.until = t
 	_ = n.SetReadDeadline(t)
@@ -40,21 +41,22 @@ func (n *connection) readUntil(t time.Time) {
 // wake makes the reader check whether it should continue.
 func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
 
-// readBehind starts a goroutine that reads, if no goroutine does. c.mu is held.
+// readBehind starts a goroutine that reads the connection, if no goroutine does. The caller holds
+// c.mu.
 func (c *Client) readBehind(n *connection) {
 	if n.taken {
 		return
 	}
 	n.taken = true
 	if c.ctx.Err() != nil {
-		go c.readOn(n) // it ends soon, because the client is ending
+		go c.readOn(n) // this goroutine ends soon, because the client is ending
 		return
 	}
 	c.done.Go(func() { c.readOn(n) })
 }
 
 // stopReading ends the caller's reading. Afterwards either no goroutine reads or a background
-// goroutine does. c.mu is held.
+// goroutine does. The caller holds c.mu.
 func (c *Client) stopReading(n *connection) {
 	n.taken = false
 	switch {
@@ -99,7 +101,7 @@ func (c *Client) readOn(n *connection) {
 	for {
 		err := n.fill(func(line []byte) error { return c.line(n, line) })
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // set by the previous reader
+		case errors.Is(err, os.ErrDeadlineExceeded): // The previous reader had set this deadline.
 			n.readUntil(time.Time{})
 		case err != nil:
 			c.ended(n, err)
@@ -115,9 +117,9 @@ func (c *Client) readOn(n *connection) {
 	}
 }
 
-// readFor reads for the caller of k, which has become the reader. It ends when k is answered, when
-// its time is over (limit, if that is not 0, or ctx), or when k is sent on another connection. It
-// reports whether k is answered.
+// readFor reads the connection for the caller of k. It ends when k is answered, when k is sent on
+// another connection, when ctx ends, or at the time limit if that is not 0. It reports whether k is
+// answered.
 func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time.Time) (answered bool) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, n.wake)()
@@ -128,7 +130,7 @@ func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time
 	for {
 		err := n.fill(func(line []byte) error { return c.line(n, line) })
 		late := errors.Is(err, os.ErrDeadlineExceeded)
-		if late { // it may be the deadline of another caller
+		if late { // this may be the deadline of the previous reader
 			n.readUntil(limit)
 		} else if err != nil {
 			c.ended(n, err)
@@ -152,7 +154,7 @@ func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time
 	}
 }
 
-// ended notes that a connection has ended, and why. The reader calls it.
+// ended records that a connection has ended, and why. The goroutine that reads calls it.
 func (c *Client) ended(n *connection, err error) {
 	c.mu.Lock()
 	if n.said != nil {

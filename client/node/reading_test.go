@@ -112,7 +112,7 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 	}
 	c := f.start().connect(Config{})
 	for range 5 {
-		for range 3 { // until no goroutine reads
+		for range 3 { // After several calls, a caller reads the connection itself.
 			if _, err := c.Leader(soon(t), "x"); err != nil {
 				t.Fatal(err)
 			}

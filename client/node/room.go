@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// room bounds the number and the bytes of calls under way. The client's lock guards it.
+// room bounds the number and the bytes of calls under way. The client's mutex guards it.
 type room struct {
 	limit, n, bytes int
 	queue           []*guest
@@ -14,7 +14,7 @@ type room struct {
 // guest is a call that waits for room.
 type guest struct {
 	size int
-	in   chan struct{} // closed when the guest has room
+	in   chan struct{} // closed when the call has got room
 }
 
 func (r *room) fits(size int) bool {
@@ -27,7 +27,7 @@ func (r *room) leave(size int) {
 	r.admit()
 }
 
-// admit lets waiting calls in, in order.
+// admit lets waiting calls in, in their order.
 func (r *room) admit() {
 	for len(r.queue) > 0 && r.fits(r.queue[0].size) {
 		g := r.queue[0]
@@ -45,7 +45,8 @@ func (c *Client) roomOf(k *call) *room {
 	return &c.ordinary
 }
 
-// enter waits for room. c.mu is held. On an error enter releases it.
+// enter waits until there is room for a call. The caller holds c.mu. If enter fails, it releases
+// c.mu.
 func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 	if k.urgent || k.stream != nil {
 		return nil
@@ -80,7 +81,7 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 			break
 		}
 	}
-	if g != nil { // it has just been let in
+	if g != nil { // the call has got room in this moment
 		r.leave(size)
 	}
 	r.admit()
@@ -93,12 +94,13 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 
 // numbers assigns numbers to requests, and knows the number below which all requests are answered.
 type numbers struct {
-	first uint64 // the smallest number without an answer, or the next one
-	done  []bool // whether each number from first on is answered
+	first uint64 // the smallest number without an answer, or the next number to assign
+	done  []bool // whether each number, beginning with first, is answered
 }
 
-// take returns the next number. A number is not reported as done before its answer has come,
-// because the server then forgets the request. These reports bound what the server stores.
+// take returns the next number. The client tells the server below which number all requests are
+// answered, and the server then forgets those requests. This bounds what the server stores. So a
+// number must not count as answered before its answer has come.
 func (n *numbers) take() uint64 {
 	n.done = append(n.done, false)
 	return n.first + uint64(len(n.done)) - 1

@@ -11,13 +11,14 @@ import (
 // Instance is a live instance of a service.
 type Instance = nodeapi.Instance
 
-// Named sets the name of an instance of a service. Without it the server chooses a random name.
+// Named sets the name of an instance of a service. Without this option, the server chooses a random
+// name.
 func Named(instance string) Option { return Option{kind: optInstance, text: instance} }
 
-// Nearest puts the instances on this node first.
+// Nearest puts the instances on the program's own node first.
 func Nearest() Option { return Option{kind: optNearest} }
 
-// Registration is an instance of a service, which the client keeps registered until Deregister.
+// Registration is an instance of a service. The client keeps it registered until Deregister.
 type Registration struct {
 	c    *Client
 	o    options
@@ -25,9 +26,10 @@ type Registration struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	turn  chan struct{} // held by the goroutine that registers or deregisters
+	// a channel of capacity 1 that the goroutine that registers or deregisters fills
+	turn  chan struct{}
 	mu    sync.Mutex
-	lease *lease // nil: the caller provided the lease
+	lease *lease // nil if the caller provided the lease
 	over  bool
 }
 
@@ -80,7 +82,7 @@ func (r *Registration) register(ctx context.Context) error {
 	return nil
 }
 
-// again registers the instance again, until that succeeds.
+// again registers the instance again, until the registration succeeds.
 func (r *Registration) again() {
 	for pause := firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		r.turn <- struct{}{}
@@ -129,7 +131,7 @@ func (r *Registration) Deregister(ctx context.Context) error {
 	r.over = true
 	r.mu.Unlock()
 	r.stop()
-	r.turn <- struct{}{} // a registration under way takes as long as a call
+	r.turn <- struct{}{} // if a registration is under way, this waits at most as long as a call
 	defer func() { <-r.turn }()
 	r.mu.Lock()
 	l, instance := r.lease, r.data.Instance
@@ -152,8 +154,8 @@ func (r *Registration) Deregister(ctx context.Context) error {
 
 func (r *Registration) giveBack(ctx context.Context) error { return r.Deregister(ctx) }
 
-// GetService returns the live instances of a service, with a different one first in each call.
-// Options: Nearest.
+// GetService returns the live instances of a service. Each call begins the list with a different
+// instance. Options: Nearest.
 func (c *Client) GetService(ctx context.Context, service string, opts ...Option) ([]Instance, error) {
 	if err := checkKey(nodeapi.FuncGetService, service); err != nil {
 		return nil, err

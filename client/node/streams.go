@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// The functions in this file use streams by requests. Programs that only read a stream use
-// client/streams.
+// The functions in this file use streams through requests to the node's server. A program that only
+// reads a stream should use client/streams instead.
 
 func changing(k *call) { k.changes = true }
 

@@ -17,8 +17,8 @@ type Transaction struct {
 // Comparison is a condition on a key: see HasVersion, HasValue and IsAbsent.
 type Comparison struct{ data nodeapi.Comparison }
 
-// HasVersion holds if a key has this version (Never: it was never written). It is cheaper than the
-// other comparisons, for which the server must read the key.
+// HasVersion holds if a key has this version. Never means that the key was never written.
+// HasVersion is cheaper than the other comparisons, for which the server must read the key.
 func HasVersion(key string, v Version) Comparison {
 	return Comparison{nodeapi.Comparison{Key: key, Version: string(v)}}
 }
@@ -30,7 +30,7 @@ func HasValue(key string, value []byte) Comparison {
 	return c
 }
 
-// IsAbsent holds if a key has no value: it was never written, or was deleted.
+// IsAbsent holds if a key has no value, because it was never written or was deleted.
 func IsAbsent(key string) Comparison {
 	return Comparison{nodeapi.Comparison{Key: key, Absent: true}}
 }
@@ -57,20 +57,21 @@ func coded(value []byte) (text *string, base64 []byte) {
 
 // Transacted is the result of a transaction.
 type Transacted struct {
-	// Done reports whether all comparisons held. Then everything was written.
+	// Done reports whether all comparisons held. If they did, everything was written.
 	Done bool
-	// Versions are the versions of the written keys, in the order of Write, if Done. All of them
-	// are equal, except that a key that was deleted but never written has Never.
+	// Versions are the versions of the written keys, in the order of Write, if Done is true. All of
+	// them are equal, except that a key has Never if the transaction deletes it and it was never
+	// written.
 	Versions []Version
-	// Failed are the keys whose comparisons did not hold, in the order of Compare, unless Done.
-	// Each item is a state of its key in which the comparison did not hold. Its Value is left out
-	// (Found, but nil) if the values up to it exceed 32 KiB in total.
+	// Failed are the keys whose comparisons did not hold, in the order of Compare, if Done is
+	// false. Each item is a state of its key in which the comparison did not hold. If the values up
+	// to an item exceed 32 KiB in total, the item's Value is nil although Found is true.
 	Failed []Item
 }
 
-// Transact compares durable keys of one namespace, and writes several of them, atomically: if all
-// comparisons hold, everything is written; otherwise nothing is. It refuses volatile keys
-// (CodeInvalidArgument). A comparison that does not hold is not an error. Options: only In.
+// Transact compares and writes several durable keys of one namespace atomically. If all comparisons
+// hold, everything is written; otherwise nothing is written. A comparison that does not hold is not
+// an error. Transact refuses volatile keys with CodeInvalidArgument. The only option is In.
 func (c *Client) Transact(ctx context.Context, t Transaction, opts ...Option) (Transacted, error) {
 	data := nodeapi.TransactData{Namespace: gather(opts).namespace}
 	for _, x := range t.Compare {

@@ -15,7 +15,7 @@ import (
 
 // stream is a call with several answers.
 type stream interface {
-	// data appends the data of the request in its present form. The client's lock is held.
+	// data appends the data of the request, as they are now. The caller holds the client's mutex.
 	data(b []byte) []byte
 	// tell processes an answer. An error ends the connection.
 	tell(line []byte) error
@@ -23,19 +23,20 @@ type stream interface {
 	end(err error)
 }
 
-// Event is a key's newest version. Overtaken counts the versions before it that were skipped.
+// Event is the newest version of a key. Overtaken counts the versions that were skipped before this
+// event.
 type Event struct {
 	Item
 	Overtaken uint64
 }
 
-// WatchConfig selects the keys to follow: Keys or, if Prefix is not nil, all keys whose names begin
-// with it.
+// WatchConfig selects the keys to follow. If Prefix is not nil, these are all keys whose names
+// begin with it; otherwise they are Keys.
 type WatchConfig struct {
 	Keys   []string
 	Prefix *string
-	// After maps keys to the versions that the caller knows; only newer ones are reported. For a
-	// key that is not in it, the current state is reported first.
+	// After maps keys to the versions that the caller knows. The watch reports only newer versions.
+	// For a key that is not in After, the watch first reports the current state.
 	After map[string]Version
 }
 
@@ -44,14 +45,14 @@ type follower struct {
 	c     *Client
 	fn    string
 	mu    sync.Mutex
-	wake  chan struct{} // signals that there is something to take
+	wake  chan struct{} // signals that take may return a result
 	begun chan struct{} // closed after the server's first answer, or at the end
-	first bool          // begun is closed
+	first bool          // whether begun is closed
 	err   error         // why the watch ended
-	tries int           // tries since the last answer
-	bare  bool          // it is resumed without the known versions
-	call  *call         // guarded by the client's lock; nil: it waits to be resumed
-	over  bool          // guarded by the client's lock
+	tries int           // attempts since the last answer
+	bare  bool          // The watch is resumed without the known versions.
+	call  *call         // guarded by the client's mutex; nil while the watch waits to be resumed
+	over  bool          // guarded by the client's mutex
 	self  stream
 }
 
@@ -60,7 +61,7 @@ func (f *follower) init(c *Client, fn string, self stream) {
 	f.wake, f.begun = make(chan struct{}, 1), make(chan struct{})
 }
 
-// start sends the watch, and waits for the first answer.
+// start sends the watch request, and waits for the first answer.
 func (f *follower) start(ctx context.Context) error {
 	c := f.c
 	if !c.send(f) {
@@ -90,7 +91,7 @@ func (f *follower) start(ctx context.Context) error {
 	return err
 }
 
-// send sends a watch under a new id.
+// send sends the watch request under a new id.
 func (c *Client) send(f *follower) bool {
 	c.mu.Lock()
 	if c.closing || f.over {
@@ -104,14 +105,15 @@ func (c *Client) send(f *follower) bool {
 	if n := c.conn; n != nil && !n.leaving {
 		c.queue(n, f.call, time.Time{})
 		c.readBehind(n)
-		c.flush(n) // unlocks
+		c.flush(n) // flush unlocks c.mu
 		return true
 	}
 	c.mu.Unlock()
 	return true
 }
 
-// failed processes a server's error, which ends the answers under that id.
+// failed handles an error of the server, after which the server sends no more answers under that
+// id.
 func (f *follower) failed(e *Error) {
 	f.c.mu.Lock()
 	if f.call != nil {
@@ -124,7 +126,7 @@ func (f *follower) failed(e *Error) {
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
 		again = true
-	case CodeQuotaExceeded: // the known versions in the request may exceed the quota
+	case CodeQuotaExceeded: // The known versions in the request may exceed the quota.
 		again = f.first && !f.bare
 		f.bare = true
 	}
@@ -146,7 +148,8 @@ func (f *follower) failed(e *Error) {
 	})
 }
 
-// told parses an answer, and passes its data to take, with f.mu held. An error ends the connection.
+// told parses an answer, and passes its data to take while it holds f.mu. An error ends the
+// connection.
 func told[A any](f *follower, line []byte, take func(*A)) error {
 	var r response[A]
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -187,14 +190,14 @@ func (f *follower) end(err error) {
 		f.call = nil
 		c.abandon(k)
 		if n := c.conn; n != nil {
-			c.flush(n) // unlocks
+			c.flush(n) // flush unlocks c.mu
 			return
 		}
 	}
 	c.mu.Unlock()
 }
 
-// begin notes that the server has answered. f.mu is held.
+// begin records that the server has answered. The caller holds f.mu.
 func (f *follower) begin() {
 	f.tries = 0
 	if !f.first {
@@ -210,7 +213,7 @@ func (f *follower) signal() {
 	}
 }
 
-// wait waits until take returns true. It calls take with the lock held.
+// wait waits until the function `take` returns true. It holds the lock while it calls `take`.
 func (f *follower) wait(ctx context.Context, take func() bool) error {
 	for {
 		f.mu.Lock()
@@ -220,7 +223,7 @@ func (f *follower) wait(ctx context.Context, take func() bool) error {
 		case took:
 			return nil
 		case err != nil:
-			f.signal() // for other waiting goroutines
+			f.signal() // Other goroutines may be waiting.
 			return err
 		}
 		select {
@@ -239,19 +242,21 @@ func codeOf(cause error) Code {
 }
 
 // Watch follows keys. The library resumes it after a reconnection. If the program does not take a
-// key's events in time, only the newest one is kept, and the skipped ones are counted.
+// key's events in time, only the newest event is kept, and the skipped events are counted.
 type Watch struct {
 	follower
 	namespace string
 	cfg       WatchConfig
-	named     map[string]bool    // cfg.Keys
-	last      map[string]Version // versions that the server has sent; see bury for deleted keys
-	graves    []grave            // deletions whose versions are in last, oldest first
-	pending   map[string]*Event
-	order     []string // keys of pending, in order
+	named     map[string]bool // the keys in cfg.Keys
+	// the newest version of each key that the server has sent; bury removes deleted keys
+	last    map[string]Version
+	graves  []grave // deletions whose versions are in the field `last`, oldest first
+	pending map[string]*Event
+	order   []string // the keys of the field pending, in the order of their events
 }
 
-// Watch follows keys from the present, or from the versions in After. Options: only In.
+// Watch follows keys. It begins with their current state, or after the versions in After. The only
+// option is In.
 func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
 	for _, key := range cfg.Keys {
 		if err := checkKey(nodeapi.FuncWatch, key); err != nil {
@@ -299,9 +304,9 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 // Close ends the watch.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// Limits for the number and the bytes of the versions that a resumed watch sends, because the
-// server counts each of them as a watch. Keys without a version in the request are reported again.
-// That is harmless, because the client drops known versions.
+// A resumed watch sends at most maxAfter versions, and at most maxAfterBytes bytes of them, because
+// the server counts each version as a watch. The server reports keys without a version in the
+// request again. That is harmless, because the client drops known versions.
 const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
@@ -343,14 +348,15 @@ func (w *Watch) tell(line []byte) error {
 	})
 }
 
-// take stores an event, unless its version is known. w.mu is held.
+// take stores an event, unless its version is known. The caller holds w.mu.
 func (w *Watch) take(e *nodeapi.Event) {
 	v := Version(e.Version)
 	if last, ok := w.last[e.Key]; ok && !v.Newer(last) {
 		return
 	}
 	old := w.pending[e.Key]
-	if old != nil && !v.Newer(old.Version) { // the version is not in last, because it was forgotten
+	if old != nil && !v.Newer(old.Version) {
+		// the version is known, although the field `last` has forgotten it
 		return
 	}
 	w.last[e.Key] = v
@@ -371,15 +377,15 @@ func (w *Watch) take(e *nodeapi.Event) {
 // that it names. It equals the number of versions that a resumed watch may send.
 const maxGraves = maxAfter
 
-// grave is the deletion of a key.
+// grave is the record of a key's deletion.
 type grave struct {
 	key     string
 	version Version
 }
 
-// bury keeps a deletion's version, and forgets that of the oldest one beyond the limit. For that
-// key the server reports only newer versions, and perhaps its deletion once more, when the watch is
-// resumed. w.mu is held.
+// bury remembers the version of a deletion. Beyond the limit, it forgets the version of the oldest
+// deletion. For that key, the server still reports only newer versions. When the watch is resumed,
+// the server may report that deletion once more. The caller holds w.mu.
 func (w *Watch) bury(g grave) {
 	w.graves = append(w.graves, g)
 	if len(w.graves) <= maxGraves {
@@ -396,10 +402,10 @@ type ServiceWatch struct {
 	follower
 	namespace, service string
 	newest             []Instance
-	told               bool // there is a list that Next has not returned
+	told               bool // there is a list that Next has not returned yet
 }
 
-// WatchService follows the live instances of a service. Options: only In.
+// WatchService follows the live instances of a service. The only option is In.
 func (c *Client) WatchService(ctx context.Context, service string, opts ...Option) (*ServiceWatch, error) {
 	w := &ServiceWatch{namespace: gather(opts).namespace, service: service}
 	w.init(c, nodeapi.FuncWatchService, w)
@@ -409,7 +415,7 @@ func (c *Client) WatchService(ctx context.Context, service string, opts ...Optio
 	return w, nil
 }
 
-// Next waits until the instances differ from those it last returned, and returns all of them.
+// Next waits until the instances differ from those that it last returned. It returns all instances.
 func (w *ServiceWatch) Next(ctx context.Context) ([]Instance, error) {
 	var list []Instance
 	err := w.wait(ctx, func() bool {

@@ -116,8 +116,8 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	}
 }
 
-// A watch does not remember every key that was ever deleted under its prefix. What it remembers
-// suffices to report no old version, and no deletion twice while the connection lasts.
+// A watch does not remember every key that was ever deleted under its prefix. It still reports no
+// old version, and reports no deletion twice while the connection lasts.
 func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 	const keys = 5 * maxGraves
 	name := func(i int) string { return fmt.Sprintf("job/%05d", i) }
@@ -130,7 +130,9 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 			return false
 		}
 		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
-		if p.number > 0 { // like a server that does not know the watch's versions
+		if p.number > 0 {
+			// On the second connection, the fake behaves like a server that does not know the
+			// watch's versions.
 			d := watchData(r)
 			var a nodeapi.WatchAnswer
 			for _, e := range []nodeapi.Event{gone(name(0), "1.2"), gone(name(keys-1), "1.2"), gone("named", "1.1"),
@@ -159,7 +161,8 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	for deleted := -1; deleted < keys; { // one more than keys, because the named key never existed
+	for deleted := -1; deleted < keys; {
+		// The watch also reports the named key as deleted, so the count begins at -1.
 		if e := nextOf(t, w); !e.Found {
 			deleted++
 		}
@@ -171,7 +174,8 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 		t.Errorf("%d versions are remembered, of %d deleted keys", last, graves)
 	}
 	f.peer(0).Close()
-	// The first deletion was forgotten, and is reported again. The last one is not.
+	// The first deletion was forgotten, and is reported again. The last deletion is not reported
+	// again.
 	if e := nextOf(t, w); e.Key != name(0) || e.Found || e.Version != "1.2" {
 		t.Errorf("%+v", e)
 	}
@@ -185,8 +189,8 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 	}
 }
 
-// If a program does not take events, the newest one of each key is kept, with the number of skipped
-// ones.
+// If a program does not take events, the watch keeps the newest event of each key, with the number
+// of skipped events.
 func TestWatchKeepsTheNewest(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -204,7 +208,8 @@ func TestWatchKeepsTheNewest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get(soon(t), "x"); err != nil { // the answer comes after all events
+	// The server answers this call after it has sent all events.
+	if _, err := c.Get(soon(t), "x"); err != nil {
 		t.Fatal(err)
 	}
 	e, err := w.Next(soon(t))

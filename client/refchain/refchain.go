@@ -1,13 +1,14 @@
-// Package refchain is one correct chain on loopback sockets, for tests. It follows
-// docs/protocol.md, except that a request passes from head to tail in an instant. In front of it is
-// a network that loses, duplicates and reorders packets as the test configures it.
+// Package refchain is a correct chain on loopback sockets, for tests of clients. It follows
+// docs/protocol.md, except that a request passes from head to tail in an instant. Between the
+// clients and the chain is a simulated network that loses, duplicates and reorders packets as the
+// test configures it.
 //
-// By default every host may use every key and every session. Keys of realms (SetRealm) are for
-// principals (SetPrincipal) with a grant, and leased sessions (Lease) are for their holders. A host
-// is an IPv4 address: tests bind their clients to addresses of 127.0.0.0/8.
+// By default every host may use every key and every session. Keys in a realm (SetRealm) are only
+// for principals (SetPrincipal) that have a grant. Leased sessions (Lease) are only for their
+// holders. A host is an IPv4 address, so tests bind their clients to addresses of 127.0.0.0/8.
 //
-// The chain also checks its clients: a packet that hosts may not send, or a request number that is
-// reused with other content, is a violation.
+// The chain also checks its clients. It records a violation if a client sends a packet that hosts
+// may not send, or reuses a request number with other content.
 package refchain
 
 import (
@@ -24,14 +25,16 @@ import (
 
 // Config configures the chain and the network in front of it.
 type Config struct {
-	Profile wire.Profile // 0: 128 bits
-	ChainID uint8        // the top byte of its keys
-	// number of members; each has its own address, in addition to the service address (0: 1)
+	Profile wire.Profile // 0 means 128 bits
+	ChainID uint8        // the top byte of the chain's keys
+	// Members is the number of members; 0 means 1. Each member has its own address, in addition to
+	// the service address.
 	Members   int
-	Sessions  uint16  // size of the session table; 0: 4096
-	Loss      float64 // probability that a packet is lost, each way
-	Duplicate float64 // probability that a packet comes twice, each way
-	// maximum random delay; each copy is delayed separately, so packets overtake each other
+	Sessions  uint16  // size of the session table; 0 means 4096
+	Loss      float64 // probability that a packet is lost, in each direction
+	Duplicate float64 // probability that a packet is delivered twice, in each direction
+	// Delay is the maximum random delay. Each copy is delayed separately, so packets overtake each
+	// other.
 	Delay time.Duration
 	Seed  uint64
 }
@@ -39,19 +42,21 @@ type Config struct {
 // Chain is a running reference chain.
 type Chain struct {
 	cfg     Config
-	conns   []*net.UDPConn // the connection of the service address is the first
+	conns   []*net.UDPConn // sockets; the first has the service address
 	readers sync.WaitGroup
 
-	mu         sync.Mutex
-	rand       *rand.Rand
-	slots      map[wire.Key]*slot
-	records    map[uint16]record
-	requests   map[requestID][]byte
-	epoch      uint16
-	frozen     bool
-	down       map[int]bool
-	refuse     map[int]wire.Status // by index of the address: the status with which it answers every request
-	second     wire.Status         // answer to the second copy of each write, unless OK
+	mu       sync.Mutex
+	rand     *rand.Rand
+	slots    map[wire.Key]*slot
+	records  map[uint16]record
+	requests map[requestID][]byte
+	epoch    uint16
+	frozen   bool
+	down     map[int]bool
+	// the status with which an address answers every request, by the address's index
+	refuse map[int]wire.Status
+	// answer to the second copy of each write; OK means the ordinary answer
+	second     wire.Status
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
@@ -61,14 +66,14 @@ type Chain struct {
 	closed     bool
 }
 
-// Counts counts packets by outcome.
+// Counts counts the packets by what the chain did with them.
 type Counts struct {
 	Requests, Replies int
-	Executed          int // writes that were given a version
-	Retries           int // writes that were already executed
-	Old               int // writes older than the newest one of their session
+	Executed          int // writes that the head executed and gave a version
+	Retries           int // copies of writes that were already executed
+	Old               int // writes that were older than the newest write of their session
 	Denied            int // requests of hosts that lack the right
-	BadSession        int // writes under a session that is rejected
+	BadSession        int // writes under a session that the chain rejects
 }
 
 type slot struct {
@@ -114,7 +119,7 @@ func New(cfg Config) (*Chain, error) {
 			c.Close()
 			return nil, fmt.Errorf("opening the reference chain's socket %d: %w", i, err)
 		}
-		_ = conn.SetReadBuffer(4 << 20) // the system may allow less
+		_ = conn.SetReadBuffer(4 << 20) // the operating system may allow less
 		port = conn.LocalAddr().(*net.UDPAddr).Port
 		c.conns = append(c.conns, conn)
 	}
@@ -157,7 +162,8 @@ func (c *Chain) Place(keys ...wire.Key) {
 	}
 }
 
-// Take removes a key's slot, and returns its content; there false: it had none.
+// Take removes a key's slot, and returns the slot's content. If the key had no slot, there is
+// false.
 func (c *Chain) Take(k wire.Key) (v wire.Version, value []byte, found, there bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +175,8 @@ func (c *Chain) Take(k wire.Key) (v wire.Version, value []byte, found, there boo
 	return s.version, s.value, !s.tombstone, true
 }
 
-// Put gives a key a slot with a value, or with a tombstone, under a version.
+// Put gives a key a slot with the version v. The slot has a value, or a tombstone if found is
+// false.
 func (c *Chain) Put(k wire.Key, v wire.Version, value []byte, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,81 +193,85 @@ func (c *Chain) SetEpoch(epoch uint16) {
 	c.epoch = epoch
 }
 
-// SetFrozen makes the head refuse writes with RETRY, or ends that.
+// SetFrozen(true) makes the head refuse writes with RETRY. SetFrozen(false) ends that.
 func (c *Chain) SetFrozen(frozen bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.frozen = frozen
 }
 
-// SetDown makes an address (0: the service address) ignore all packets, or ends that.
+// SetDown(address, true) makes an address ignore all packets. SetDown(address, false) ends that.
+// Address 0 is the service address.
 func (c *Chain) SetDown(address int, down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.down[address] = down
 }
 
-// Refuse makes an address answer everything with a status; OK ends that.
+// Refuse makes an address answer every request with the status s. The status OK ends that.
 func (c *Chain) Refuse(address int, s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse[address] = s
 }
 
-// RefuseSecond makes the network duplicate every write and lose the answer to the first copy; the
-// second copy is answered with a status, as if the write's key, right or session had been removed
-// between the two. OK ends that.
+// RefuseSecond makes the network duplicate every write and lose the answer to the first copy. The
+// chain answers the second copy with the status s, as if the key, the right or the session had been
+// removed between the two copies. The status OK ends that.
 func (c *Chain) RefuseSecond(s wire.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.second = s
 }
 
-// SetPrincipal sets the principal of a host (16 bits; 0, the initial one: none).
+// SetPrincipal sets the principal of a host, a number of 16 bits. Hosts initially have 0, which
+// means no principal.
 func (c *Chain) SetPrincipal(host netip.Addr, principal uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.principals[host] = principal
 }
 
-// SetRealm puts a key into a realm (16 bits). The principal of the same number may do everything
-// there; other principals need grants. 0 removes the key from its realm, and every host may use it
-// then.
+// SetRealm puts a key into a realm, a number of 16 bits. The principal with the realm's number may
+// do everything with the key; other principals need grants. Realm 0 removes the key from its realm,
+// and then every host may use it.
 func (c *Chain) SetRealm(key wire.Key, realm uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.realms[key] = realm
 }
 
-// Grant sets the rights of a principal in a realm of another principal. Initially it has none.
+// Grant sets the rights of a principal in a realm of another principal. Without a grant, a
+// principal has no rights there.
 func (c *Chain) Grant(principal, realm uint16, read, write bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.grants[grant{principal, realm}] = access{read, write}
 }
 
-// Lease leases a session to a host. From then on only this host may write with it. last is the last
-// request number on record; 0: none.
+// Lease leases a session to a host. From then on, only this host may write under the session. last
+// is the last request number that the chain has recorded for the session, or 0 if there is none.
 func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holders[session] = host
 	c.records[session] = record{last, 0}
 	for id := range c.requests {
-		if id.session == session { // the requests belong to an earlier holder
+		if id.session == session { // these requests belong to an earlier holder of the session
 			delete(c.requests, id)
 		}
 	}
 }
 
-// mayUse reports whether a host may execute a packet's operation in the key's realm.
+// mayUse reports whether a host may execute the packet's operation on the packet's key.
 func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
 	realm, principal := c.realms[p.Key], c.principals[host]
 	if realm == 0 || realm == principal {
 		return true
 	}
 	a := c.grants[grant{principal, realm}]
-	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read) // a failed CAS returns the value
+	// a CAS needs both rights, because a failed CAS returns the value
+	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read)
 }
 
 // Counts returns the counters.
@@ -270,7 +281,7 @@ func (c *Chain) Counts() Counts {
 	return c.counts
 }
 
-// Violations returns violations of the protocol by clients.
+// Violations returns the violations of the protocol by clients.
 func (c *Chain) Violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +301,8 @@ func (c *Chain) read(i int) {
 	}
 }
 
-// network delivers a packet by calling deliver: never, once or twice, immediately or later.
+// network delivers a packet by calling `deliver`. It calls `deliver` never, once or twice,
+// immediately or after a delay.
 func (c *Chain) network(deliver func()) {
 	c.mu.Lock()
 	var delays []time.Duration
@@ -317,7 +329,7 @@ func (c *Chain) delay() time.Duration {
 	return time.Duration(c.rand.Int64N(int64(c.cfg.Delay)))
 }
 
-// take handles one copy of a request that arrived at address i.
+// take handles one copy of a request that arrived at the address with index i.
 func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +349,7 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 	} else if holder, leased := c.holders[p.Session]; p.Op != wire.Read && leased && holder != from.Addr() {
 		c.counts.BadSession++
 		reply = c.answer(&p, wire.BadSession)
-		answerFrom = i // the first switch on the path answers
+		answerFrom = i // The first switch on the path answers itself.
 	} else if p.Key.Chain() != c.cfg.ChainID {
 		reply = c.answer(&p, wire.NoChain)
 		answerFrom = i
@@ -357,7 +369,7 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 		return
 	}
 	conn := c.conns[answerFrom]
-	// a closed socket loses the packet, as networks do
+	// If the socket is closed, the packet is lost, as in a network.
 	go c.network(func() { _, _ = conn.WriteToUDPAddrPort(b, from) })
 }
 
@@ -365,7 +377,7 @@ func (c *Chain) violate(format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf(format, args...))
 }
 
-// answer makes the reply to a request.
+// answer returns the reply to a request, with the status s.
 func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	r := *p
 	op, ok := p.Op.Reply()
@@ -377,7 +389,7 @@ func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	return &r
 }
 
-// committed returns a reply with the content of the slot.
+// committed returns the reply to a request, with the slot's content.
 func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet {
 	r := c.answer(p, s)
 	r.Version, r.Value, r.Tombstone = at.version, bytes.Clone(at.value), at.tombstone
@@ -433,7 +445,9 @@ func (c *Chain) execute(p *wire.Packet, payload []byte, host netip.Addr) *wire.P
 		return c.answer(p, wire.Denied)
 	case at == nil:
 		return c.committed(p, wire.NotFound, &slot{tombstone: true})
-	case far: // the number is too far ahead, so it belongs to another lease
+	case far:
+		// The number is too far ahead to be the session's next, so the request belongs to another
+		// lease.
 		c.counts.BadSession++
 		return c.answer(p, wire.BadSession)
 	}

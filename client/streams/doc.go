@@ -1,5 +1,6 @@
-// Package streams reads the streams of a node: from its memory, which is mapped (push), or by
-// requests (pull). docs/streams.md describes the guarantees, and when to use which.
+// Package streams reads the streams of a node. A reader maps the node's memory (push), or sends
+// requests to the node's server (pull). docs/streams.md describes the guarantees, and when to use
+// which.
 //
 //	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
 //	for {
@@ -8,5 +9,5 @@
 //		err = b.Release()
 //	}
 //
-// A reader connects again when its connection ends, and continues where it was.
+// When a reader's connection ends, the reader connects again and continues at the next record.
 package streams

@@ -11,7 +11,8 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// Read a stream from the node's memory. The node remembers the position of the consumer "billing".
+// This example reads a stream from the node's memory. The node remembers the position of the
+// consumer "billing".
 func Example() {
 	ctx := context.Background()
 	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
@@ -22,8 +23,8 @@ func Example() {
 	for {
 		b, err := r.Next(ctx)
 		if errors.Is(err, streams.ErrOverrun) {
-			// the data of the previous batch may be wrong; the next batch has the number of missed
-			// records
+			// The data of the previous batch may be wrong. The next batch reports the number of
+			// missed records.
 			continue
 		}
 		if err != nil {
@@ -38,7 +39,7 @@ func Example() {
 	}
 }
 
-// Keep a batch's records for another goroutine, while the reader continues.
+// This example keeps a batch's records for another goroutine, while the reader continues.
 func ExampleBatch_Hold() {
 	ctx := context.Background()
 	r, err := streams.Open(ctx, streams.Config{Stream: "orders"})
@@ -50,14 +51,14 @@ func ExampleBatch_Hold() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	hold := b.Hold() // call Hold before the batch is released, which the next call of Next does
+	hold := b.Hold() // Call Hold before the batch is released. The next call of Next releases it.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for _, record := range b.Records() {
 			fmt.Println(len(record.Data))
 		}
-		if hold != nil { // nil: the records are copies
+		if hold != nil { // if Hold returned nil, the records are copies, which stay valid
 			hold.Release()
 		}
 	}()

@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 )
 
-// The layout of the hostile server's memory.
+// These constants describe the layout of the hostile server's memory.
 const (
 	hostileObject  = stream.MinObjectBytes
 	hostileObjects = stream.MinObjects
@@ -37,14 +37,16 @@ const (
 type hostile struct {
 	segment, cursor []byte
 	told            nodeapi.SubscribeAnswer
-	pass            int // number of descriptors to pass
+	pass            int // number of file descriptors to pass
 	unsealed, skip  bool
 	socket          string
-	later           []byte        // written over the objects after the segment was passed
-	quiet           time.Duration // read ends when nothing was readable for this time
+	// bytes that the server writes over the objects after it has passed the segment
+	later []byte
+	quiet time.Duration // read ends when nothing was readable for this time
 }
 
-// newHostile makes valid memory: an object of two records, "ab" and "cd", and one of "ef".
+// newHostile makes a server with valid memory: an object with the records "ab" and "cd", and an
+// object with the record "ef".
 func newHostile(t testing.TB) *hostile {
 	t.Helper()
 	h := &hostile{segment: make([]byte, stream.SegmentBytes(hostileObjects, hostileObject)),
@@ -124,8 +126,8 @@ func (h *hostile) serve(t testing.TB) (stop func()) {
 	return func() { done(); l.Close(); serving.Wait() }
 }
 
-// read reads until nothing more comes. It always ends, whatever the memory contains, because a
-// reader waits no longer than its context lasts.
+// read reads until no more records come. It always ends, whatever the memory contains, because a
+// reader stops waiting when its context ends.
 func (h *hostile) read(t testing.TB) (got []string, err error) {
 	t.Helper()
 	defer h.serve(t)()
@@ -169,8 +171,8 @@ func (h *hostile) read(t testing.TB) (got []string, err error) {
 	}
 }
 
-// TestHostileMemory: if a server passes invalid memory, the reader returns an error, reads nothing
-// else, and ends.
+// TestHostileMemory checks that if a server passes invalid memory, the reader returns an error,
+// reads nothing else, and ends.
 func TestHostileMemory(t *testing.T) {
 	if got, err := newHostile(t).read(t); err != nil || fmt.Sprint(got) != "[ab cd ef]" {
 		t.Fatalf("what is right is read as %q, %v", got, err)
@@ -229,7 +231,7 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: objects with impossible numbers count as missing.
+// TestHostileNumbers checks that objects with impossible numbers count as missing.
 func TestHostileNumbers(t *testing.T) {
 	for _, number := range []uint64{1<<64 - 1, 1<<63 - 1, 1 << 63, 1 << 32} {
 		h := newHostile(t)
@@ -245,8 +247,8 @@ func TestHostileNumbers(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: whatever the memory contains, a reader ends, and returns only errors that are
-// documented.
+// TestHostileBytes checks that whatever the memory contains, a reader ends, and returns only errors
+// that are documented.
 func TestHostileBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 0))
 	refused := 0
@@ -276,9 +278,9 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// FuzzMemory: a reader ends with a documented error, and leaves no memory mapped, whatever the
-// descriptors of a subscription contain, even if it changes while it is read, and whatever the
-// answer says about them.
+// FuzzMemory checks readers on arbitrary memory, which may change while it is read, and with an
+// arbitrary answer of the server. A reader must end with a documented error, and leave no memory
+// mapped.
 func FuzzMemory(f *testing.F) {
 	valid := newHostile(f)
 	whole := uint64(len(valid.segment))
@@ -289,7 +291,7 @@ func FuzzMemory(f *testing.F) {
 		false)
 	calls := 0
 	f.Fuzz(func(t *testing.T, segment, cursor, later []byte, offset, object, missed, size uint64, skip bool) {
-		// (internal/testutil/growth cannot be used, because it is in the root module.)
+		// internal/testutil/growth cannot be used here, because it is in the root module.
 		if calls++; calls%1000 == 0 {
 			if open, _ := os.ReadDir("/proc/self/fd"); len(open) > 300 || runtime.NumGoroutine() > 600 {
 				t.Fatalf("after %d inputs %d files are open and %d goroutines run", calls, len(open), runtime.NumGoroutine())

@@ -25,7 +25,7 @@ type answer struct {
 	err       error
 }
 
-// waitMillis is the time that the server waits for a record before it answers with none.
+// waitMillis is how long the server waits for a record before it answers without records.
 const waitMillis = 10_000
 
 func openPull(ctx context.Context, r *Reader) (way, error) {
@@ -48,7 +48,8 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if r.cfg.Incarnation == "" {
 		r.cfg.Incarnation = s.Incarnation
 	}
-	if r.cfg.Consumer != "" { // from now on the node keeps the records that the consumer has not read
+	if r.cfg.Consumer != "" {
+		// this request makes the node keep the records that the consumer has not read
 		for _, n := range parts {
 			a, err := c.Read(ctx, p.request(n, 1))
 			if err != nil {
@@ -69,7 +70,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// request is the request for the next records of a partition.
+// request returns the request for the next records of a partition.
 func (p *pull) request(n, most int) nodeapi.ReadData {
 	cfg := &p.r.cfg
 	d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: cfg.Stream}, Partition: n, From: cfg.From,
@@ -80,7 +81,7 @@ func (p *pull) request(n, most int) nodeapi.ReadData {
 	return d
 }
 
-// ask sends the request in the background.
+// ask sends the request for the next records of a partition, in the background.
 func (p *pull) ask(n int) {
 	d := p.request(n, 0)
 	d.WaitMillis = waitMillis
@@ -90,7 +91,7 @@ func (p *pull) ask(n int) {
 	}()
 }
 
-// read implements way.
+// read implements the method of way.
 func (p *pull) read(ctx context.Context) (*Batch, error) {
 	for {
 		var a answer
@@ -128,14 +129,16 @@ func (p *pull) read(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// close implements way.
+// close implements the method of way.
 func (p *pull) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if p.cancel != nil {
 		p.cancel()
 		for n := range p.r.next {
-			if p.r.cfg.Consumer != "" { // the node knows only the position of the last request
+			if p.r.cfg.Consumer != "" {
+				// the node knows only the position of the last request, so it must get the final
+				// position
 				_, _ = p.client.Read(ctx, p.request(n, 1))
 			}
 		}

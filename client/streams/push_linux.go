@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-// push reads from the node's memory.
+// push is the way of reading that maps the node's memory.
 type push struct {
 	r           *Reader
 	incarnation string
@@ -30,27 +30,29 @@ type push struct {
 	turn        int // index of the partition to check next
 
 	listening sync.WaitGroup
-	// mu guards page, which the goroutine that listens to the connection also reads, and the count
-	// of holds, which end in any goroutine.
+	// mu guards page, which the goroutine that listens to the connection also reads. It also guards
+	// the number of holds, because a hold may end in any goroutine.
 	mu      sync.Mutex
-	held    int  // number of objects that holds keep
-	closing bool // the memory is unmapped when held is 0
+	held    int  // number of objects that Holds keep valid
+	closing bool // when held is 0, the memory is unmapped
 	ended   chan struct{}
-	err     error // why it has ended; valid after ended is closed
+	err     error // why the subscription has ended; valid after ended is closed
 }
 
-// part is a mapped partition.
+// part is a partition whose memory is mapped.
 type part struct {
 	number, cell int
 	memory       []byte
 	segment      *stream.Segment
 	object       uint64 // number of the object that is being read
-	at           int    // offset in the object up to which it was read
-	offset       uint64 // offset of the record at `at`
-	skip         uint64 // records before this one were already read
+	at           int    // offset in the object up to which the object was read
+	offset       uint64 // number of the record that begins at the offset `at`
+	skip         uint64 // records with smaller numbers were already read
 
-	holds      map[uint64]int // number of holds by object
-	done, next uint64         // objects before done, and records before next, are finished, except for those of holds
+	holds map[uint64]int // number of Holds for each object
+	// The reader has finished all objects before done and all records before next, except for those
+	// that Holds keep.
+	done, next uint64
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
@@ -79,13 +81,13 @@ func openPush(ctx context.Context, r *Reader) (way, error) {
 	return p, nil
 }
 
-// subscribe requests the memory and maps it. rest is what was read after the answer.
+// subscribe requests the memory and maps it. rest is the data that was read after the answer.
 func (p *push) subscribe() (rest []byte, err error) {
 	cfg := &p.r.cfg
 	ask := nodeapi.SubscribeData{StreamData: nodeapi.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
 		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer,
 		Skip: cfg.Skip}
-	if len(p.r.next) > 0 { // the reader continues, or has offsets
+	if len(p.r.next) > 0 { // the reader has read before, or its Config has offsets
 		ask.From = ""
 		if len(ask.Partitions) == 0 {
 			for n := range len(p.r.next) {
@@ -145,7 +147,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 	}
 }
 
-// adopt maps the passed memory.
+// adopt maps the memory that the server has passed.
 func (p *push) adopt(a *nodeapi.SubscribeAnswer, fds []int) (err error) {
 	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return fmt.Errorf("mapping the cursor page: %w", err)
@@ -204,7 +206,7 @@ func (p *push) listen(in []byte) {
 		}
 		in = append(bytes.Clone(in), buf[:n]...)
 	}
-	p.nc.Close() // a server that shuts down waits for this
+	p.nc.Close() // a server that is shutting down waits until its clients disconnect
 	p.err = err
 	close(p.ended)
 	p.wake()
@@ -220,10 +222,11 @@ func (p *push) wake() {
 	}
 }
 
-// sleepAtMost bounds the time that a reader sleeps without checking. The bell wakes it earlier.
+// sleepAtMost bounds the time that a reader sleeps without checking. A new record rings the bell (a
+// futex), which wakes the reader earlier.
 const sleepAtMost = time.Second
 
-// read implements way.
+// read implements the method of way.
 func (p *push) read(ctx context.Context) (*Batch, error) {
 	if b, err := p.look(); b != nil || err != nil {
 		return b, err
@@ -235,7 +238,7 @@ func (p *push) read(ctx context.Context) (*Batch, error) {
 		b, err := p.look()
 		if b == nil && err == nil {
 			select {
-			case <-p.ended: // check once more
+			case <-p.ended: // the subscription has ended; check once more for records
 				b, err = p.look()
 				if b == nil && err == nil {
 					err = p.err
@@ -264,11 +267,12 @@ func (p *push) look() (*Batch, error) {
 	return nil, nil
 }
 
-// lookAt returns a batch of new records of a partition. It does not trust the memory.
+// lookAt returns a batch of new records of a partition. It checks everything that it reads in the
+// memory, because the memory may be invalid.
 func (p *push) lookAt(t *part) (*Batch, error) {
-	// Each round goes to another object. More rounds than objects are needed only if the memory
-	// changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
-	// sleep.
+	// Each round reads another object. More rounds than objects are needed only if the memory
+	// changes meanwhile. In that case the bell rings, so a reader that finds no record does not go
+	// to sleep.
 	for range t.segment.Objects() + 2 {
 		begun := t.segment.Begun()
 		if t.object >= begun {
@@ -302,7 +306,7 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 			}
 			b.records = append(b.records, r)
 		}
-		if !o.Valid() { // the bytes may already belong to another object
+		if !o.Valid() { // The node may already have reused the memory for another object.
 			p.movedOn(t)
 			continue
 		}
@@ -327,14 +331,15 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 		b.Missed = p.r.missed(t.number, b.Offset)
 		b.release = func() error {
 			p.mu.Lock()
-			gone := p.page == nil // the reader was closed, and the memory is unmapped
+			gone := p.page == nil // whether the reader was closed, so that the memory is unmapped
 			valid := gone || o.Valid()
 			p.mu.Unlock()
 			if gone {
 				return nil
 			}
 			if !p.r.cfg.Skip && !valid {
-				// these records count as missed; earlier missed records were already counted
+				// These records will be reported as missed. Records that were missed before them
+				// are already reported.
 				p.r.done(t.number, b.Offset)
 				return ErrOverrun
 			}
@@ -350,13 +355,13 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 	return nil, nil
 }
 
-// movedOn handles an overwritten object: the reader continues at the newest object.
+// movedOn handles an object that was overwritten. The reader continues at the newest object.
 func (p *push) movedOn(t *part) {
 	t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
 	p.letGo(t)
 }
 
-// letGo publishes the reader's position.
+// letGo publishes the reader's position, so that the node can reuse the objects before it.
 func (p *push) letGo(t *part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -364,11 +369,12 @@ func (p *push) letGo(t *part) {
 	p.tell(t)
 }
 
-// tell publishes the lowest object number that is still held, and the next record. p.mu is held.
+// tell publishes the lowest number of an object that is still held, and the number of the next
+// record. The caller holds p.mu.
 func (p *push) tell(t *part) {
 	held := t.done
 	for object := range t.holds {
-		// otherwise the node has reused the object, and it is no longer held
+		// If the node has reused the object, the object is no longer held.
 		if p.page != nil && t.segment.Has(object) {
 			held = min(held, object)
 		}
@@ -389,7 +395,7 @@ func (p *push) hold(t *part, o stream.Object) *Hold {
 	p.held++
 	h := &Hold{}
 	h.refs.Store(1)
-	h.valid = func() bool { // p.mu is held so that the memory stays mapped
+	h.valid = func() bool { // holding p.mu keeps the memory mapped
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return h.refs.Load() > 0 && o.Valid()
@@ -398,7 +404,7 @@ func (p *push) hold(t *part, o stream.Object) *Hold {
 	return h
 }
 
-// unhold ends one hold of an object, and releases the object after the last one.
+// unhold ends one hold of an object. If it was the last hold, unhold releases the object.
 func (p *push) unhold(t *part, o stream.Object) {
 	p.mu.Lock()
 	if !o.Valid() {
@@ -416,8 +422,8 @@ func (p *push) unhold(t *part, o stream.Object) {
 	}
 }
 
-// close implements way. If something is held, the memory and the subscription stay until it is
-// released.
+// close implements the method of way. If a Hold still keeps an object, the memory and the
+// subscription stay until that Hold ends.
 func (p *push) close() {
 	p.mu.Lock()
 	p.closing = true

@@ -29,7 +29,6 @@ Copy the server's token file to this host first, so that only you can read it. T
 
 A stream can be read and written this way, but not mapped into memory: libraries read it with pull.`
 
-// connectOptions are the flags of connect.
 type connectOptions struct {
 	devOptions
 	token, fingerprint, ca string
@@ -112,7 +111,7 @@ func (c *cli) runConnect(ctx context.Context, client *tunnel.Client, o *connectO
 	return connection.Wait(ctx)
 }
 
-// printPlaces prints a server's addresses for programs on this machine.
+// printPlaces prints the addresses of a server for programs on this machine.
 func (c *cli) printPlaces(socket, gateway, page string) {
 	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "  node API\tunix://%s\n", socket)
@@ -133,10 +132,10 @@ Try there:
 `, nodeapi.SocketVariable, socket)
 }
 
-// listenOptions are dev's flags for other hosts.
+// listenOptions are the flags of dev for serving other hosts.
 type listenOptions struct{ token, cert, key string }
 
-// checkListen checks dev's flags for other hosts, and reads their files.
+// checkListen checks the flags of dev for serving other hosts, and reads the files that they name.
 func checkListen(o *devOptions) (err error) {
 	l := &o.listen
 	switch {
@@ -170,7 +169,7 @@ func checkListen(o *devOptions) (err error) {
 	return nil
 }
 
-// printListen prints how other hosts connect to a server.
+// printListen prints how other hosts can connect to a server.
 func (c *cli) printListen(s *dev.Server, o *devOptions) {
 	if s.ListenAddress == "" {
 		return

@@ -92,7 +92,7 @@ func (c *cli) devCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDev checks the flags of dev, and sets defaults.
+// checkDev checks the flags of dev, and sets their defaults.
 func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	if o.Switches < 1 || o.Switches > dev.MaxSwitches {
 		return fmt.Errorf("--switches %d: pass 1 to %d", o.Switches, dev.MaxSwitches)
@@ -132,8 +132,8 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	return checkListen(o)
 }
 
-// checkEtcd checks the flags of --etcd. An etcd on this machine usually has the gateway's default
-// port, so the gateway then gets another one.
+// checkEtcd checks the flags for using an existing etcd. Such an etcd usually occupies the
+// gateway's default port on this machine, so checkEtcd gives the gateway another port.
 func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	e := &o.Etcd
 	switch {
@@ -161,7 +161,7 @@ func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	return nil
 }
 
-// checkPlaces checks the flags of dev and connect for the server's addresses on this machine.
+// checkPlaces checks the flags of dev and connect that set the server's addresses on this machine.
 func (c *cli) checkPlaces(o *devOptions) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -190,13 +190,14 @@ func (c *cli) checkPlaces(o *devOptions) error {
 	return nil
 }
 
-// defaultGateway is the default endpoint of etcd's clients.
+// defaultGateway is the address at which clients of etcd connect by default.
 const defaultGateway = "127.0.0.1:2379"
 
-// gatewayBeforeEtcd is the gateway's address if it is in front of an existing etcd.
+// gatewayBeforeEtcd is the gateway's default address if the gateway is in front of an existing
+// etcd.
 const gatewayBeforeEtcd = "127.0.0.1:23790"
 
-// loopback parses a flag's HOST:PORT. It returns "" for the value none.
+// loopback parses a flag's HOST:PORT. For the value none it returns "".
 func loopback(flag, address, example string) (string, error) {
 	if address == "none" || address == "" {
 		return "", nil
@@ -209,7 +210,8 @@ func loopback(flag, address, example string) (string, error) {
 }
 
 // maxSocketPath is the maximum length of a Unix socket's path, in bytes. The node API's server
-// makes its socket in a folder next to the final path, with a name that is up to 14 bytes longer.
+// first makes the socket in a folder next to its final path. The temporary path is up to 14 bytes
+// longer.
 const maxSocketPath = 107 - 14
 
 // runDev runs a server until it is interrupted.
@@ -258,7 +260,7 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	fmt.Fprintf(c.out(), "%s Stop it with Ctrl-C.\n", durability(o))
 }
 
-// durability describes the data that remain when the process ends.
+// durability describes which data remain when the process ends.
 func durability(o *devOptions) string {
 	kept := "those of the namespace " + dev.DurableNamespace
 	if len(o.Etcd.Endpoints) > 0 {
@@ -274,7 +276,7 @@ func durability(o *devOptions) string {
 	return fmt.Sprintf("Keys are lost when this process ends, except %s: %s keeps them.", kept, o.Data)
 }
 
-// showFailover kills a switch after a while, and prints the cost.
+// showFailover kills a switch after a while. It prints what the failover cost programs.
 func (c *cli) showFailover(ctx context.Context, s *dev.Server, o *devOptions) error {
 	select {
 	case <-time.After(o.after):

@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestDev runs the steps of a new user without privileges.
+// TestDev runs the commands that a new user tries, without privileges.
 func TestDev(t *testing.T) {
 	u := newUser(t)
 	began := time.Now()
@@ -48,7 +48,7 @@ func TestDev(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want string // part of the output
+		want string // required part of the output
 	}{
 		{"get nothing", exitNotFound, "nothing has no value"},
 		{"get nothing -o json", exitNotFound, `"found":false`},
@@ -113,7 +113,8 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// lists: list prints all keys with a prefix, in order, with their versions, and omits deleted keys.
+// lists checks that list prints all keys with a prefix, in order, with their versions. It omits
+// deleted keys.
 func (u *user) lists() {
 	u.t.Helper()
 	want, keys := "", ""
@@ -146,7 +147,8 @@ func (u *user) lists() {
 	}
 }
 
-// transacts: durable keys are written atomically, and volatile ones are refused.
+// transacts checks that a transaction writes durable keys atomically, and that the server refuses
+// volatile keys in transactions.
 func (u *user) transacts() {
 	u.t.Helper()
 	durable := func(args ...string) (out, errs string, code int) {
@@ -161,7 +163,7 @@ func (u *user) transacts() {
 	for _, c := range []struct {
 		args []string
 		code int
-		want string // part of the output
+		want string // required part of the output
 	}{
 		{[]string{"--if-version", "alice=" + made[1], "--if-value", "bob=a=b", "--if-value", "gone=hex:ff"}, 0, "all conditions hold\n"},
 		{[]string{"--if-version", "alice=0", "--if-value", "bob=x", "--if-absent", "gone", "--put", "alice=0", "--put", "new=0"},
@@ -186,7 +188,8 @@ func (u *user) transacts() {
 	}
 }
 
-// watches: a watch prints the current state and each change, and runs a command for it.
+// watches checks that a watch prints the current state and each change. It can run a command for
+// each change.
 func (u *user) watches() {
 	u.t.Helper()
 	u.must("put", "watched", "one")
@@ -206,7 +209,8 @@ func (u *user) watches() {
 	}
 }
 
-// excludes: a lock is held until Ctrl-C, other clients wait, and the next token is greater.
+// excludes checks that a lock is held until Ctrl-C while other clients wait. The next holder's
+// token is greater.
 func (u *user) excludes() {
 	u.t.Helper()
 	first := u.start("lock", "door")
@@ -228,7 +232,7 @@ func (u *user) excludes() {
 	second.interrupt(u.t)
 }
 
-// leases: a key is deleted with its lease.
+// leases checks that a key is deleted together with its lease.
 func (u *user) leases() {
 	u.t.Helper()
 	lease := u.must("lease", "grant", "1m")
@@ -265,7 +269,7 @@ func (u *user) leases() {
 	})
 }
 
-// expires: a key with --ttl is deleted by itself, and others stay.
+// expires checks that a key with --ttl is deleted by itself, and that other keys stay.
 func (u *user) expires() {
 	u.t.Helper()
 	u.must("put", "brief", "here", "--ttl", "10s", "--if-absent")
@@ -280,8 +284,8 @@ func (u *user) expires() {
 	u.must("get", "lasting")
 }
 
-// pipelets: the program that runs pipelets gets the arguments, and the command returns its exit
-// code.
+// pipelets checks that the program that runs pipelets gets the arguments, and that the command
+// returns this program's exit code.
 func (u *user) pipelets() {
 	u.t.Helper()
 	if _, errs, code := u.run("pipelet", "check", "x.yaml"); code != 1 || !strings.Contains(errs, "found no netcraq-pipelets") {
@@ -298,7 +302,8 @@ func (u *user) pipelets() {
 	}
 }
 
-// services: an instance is listed while it is registered, and watchers are notified.
+// services checks that an instance is listed while it is registered, and that watchers are
+// notified.
 func (u *user) services() {
 	u.t.Helper()
 	if _, errs, code := u.run("service", "list", "web"); code != exitNotFound || !strings.Contains(errs, "web has no instance") {
@@ -328,7 +333,8 @@ func (u *user) services() {
 	}
 }
 
-// streamCommands: appended records can be read from every position, and once by a consumer.
+// streamCommands checks that appended records can be read from every position, and that one
+// consumer reads each record once.
 func (u *user) streamCommands() {
 	u.t.Helper()
 	if _, errs, code := u.run("stream", "append", "log", "x"); code != 1 || !strings.Contains(errs, `no stream "log"`) {
@@ -369,7 +375,7 @@ func (u *user) streamCommands() {
 	}
 }
 
-// streams: a program appends records and reads them.
+// streams checks that a program can append records and read them.
 func (u *user) streams() {
 	u.t.Helper()
 	ctx, cancel := context.WithTimeout(u.t.Context(), soon)
@@ -393,7 +399,8 @@ func (u *user) streams() {
 	}
 }
 
-// etcd: an etcd client writes and reads through the gateway, including a placed key.
+// etcd checks that an etcd client can write and read through the gateway, including a key that is
+// placed in the switches.
 func (u *user) etcd(server *running) {
 	u.t.Helper()
 	url := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())
@@ -415,7 +422,7 @@ func (u *user) etcd(server *running) {
 		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != value {
 			u.t.Errorf("etcd has %v, %v; want %s", got, err, value)
 		}
-		if value == "v" { // from here on the switches have it
+		if value == "v" { // the later values are written while the switches hold the key
 			u.must("placement", "pin", "/k")
 			poll.Until(u.t, soon, "it is placed", func() bool {
 				out, _, _ := u.run("placement", "why", "/k")
@@ -425,8 +432,8 @@ func (u *user) etcd(server *running) {
 	}
 }
 
-// TestData: with --data, keys of the namespace durable and etcd's keys survive a restart. Other
-// keys are lost.
+// TestData checks that with --data, keys of the namespace durable and etcd's keys survive a
+// restart. Other keys are lost.
 func TestData(t *testing.T) {
 	u := newUser(t)
 	data := filepath.Join(u.home, "run", "data")
@@ -455,8 +462,9 @@ func TestData(t *testing.T) {
 	server.interrupt(t)
 }
 
-// TestEtcd: an etcd that exists keeps durable keys, its clients see its keys through the gateway,
-// and nothing else is left in it. While the server is there, a second one is refused.
+// TestEtcd runs a server with an existing etcd. The etcd stores durable keys, and its clients see
+// its keys through the gateway. The etcd refuses a second server meanwhile. Afterwards it has none
+// of the server's own keys.
 func TestEtcd(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	direct := etcdtest.Client(t, etcd)
@@ -499,13 +507,13 @@ func TestEtcd(t *testing.T) {
 		t.Errorf("a key that was there before: %v, %v", got, err)
 	}
 
-	// The gateway of a server with an etcd of its own is refused, too.
+	// A server also refuses to use the gateway of a server that has its own etcd.
 	other := u.dev("--switches", "1")
 	u.refusedEtcd(regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(other.said.String())[1],
 		"it is a NetCRAQ gateway")
 	other.interrupt(t)
 
-	// A server that has lost its hold on the etcd ends.
+	// A server ends when it has lost its lease at the etcd.
 	server := u.dev("--switches", "1", "--etcd", "http://"+etcd, "--gateway", "none")
 	owner, err := direct.Get(ctx, "/netcraq-dev:owner")
 	if err != nil || len(owner.Kvs) != 1 {
@@ -524,7 +532,7 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// refusedEtcd: a second server cannot use an etcd.
+// refusedEtcd checks that a second server cannot use an etcd.
 func (u *user) refusedEtcd(etcd, want string) {
 	u.t.Helper()
 	_, errs, code := u.run("dev", "--socket", u.socket()+"2", "--page", "none", "--gateway", "none", "--etcd", etcd)
@@ -533,7 +541,8 @@ func (u *user) refusedEtcd(etcd, want string) {
 	}
 }
 
-// TestKill: a switch is killed, the report says what that cost, and keys survive it.
+// TestKill checks that keys survive when a switch is killed. The report says what the failover
+// cost.
 func TestKill(t *testing.T) {
 	u := newUser(t)
 	server := u.dev("--switches", "4", "--kill", "s1", "--after", "1s")
@@ -555,9 +564,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestAgain: a second server with the same socket is refused, one with another socket starts, and a
-// killed server's socket can be reused. Without a runtime folder the socket is in a folder of the
-// user.
+// TestAgain checks that a second server with the same socket is refused, and that one with another
+// socket starts. A new server can reuse a killed server's socket. Without a runtime folder, the
+// socket is in a folder of the user.
 func TestAgain(t *testing.T) {
 	u := newUser(t)
 	first := u.dev("--switches", "1")
@@ -590,8 +599,8 @@ func TestAgain(t *testing.T) {
 
 }
 
-// TestTmp: without a runtime folder the socket is in the user's own folder in /tmp, which no other
-// user can have prepared.
+// TestTmp checks the socket's place if there is no runtime folder: the user's own folder in /tmp,
+// which no other user can have prepared.
 func TestTmp(t *testing.T) {
 	u := newUser(t)
 	tmp, uid := filepath.Join(u.home, "tmp"), os.Getuid()
@@ -626,8 +635,9 @@ func TestTmp(t *testing.T) {
 	}
 }
 
-// TestListen: a user on another machine can use the server with the token and the fingerprint, and
-// not without. (A second user of the test has separate files, as on another machine.)
+// TestListen checks that a user on another machine can use the server with the token and the
+// fingerprint, and not without them. A second user of this machine stands for the other machine,
+// because that user has separate files.
 func TestListen(t *testing.T) {
 	server, there := newUser(t), newUser(t)
 	token := filepath.Join(server.home, "run", "token")
@@ -704,7 +714,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestPortInUse: the message names the flag, and also the process if it belongs to this user.
+// TestPortInUse checks that the message names the flag. It also names the process that uses the
+// port, if the process belongs to this user.
 func TestPortInUse(t *testing.T) {
 	u := newUser(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -721,7 +732,7 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	token := filepath.Join(u.home, "run", "token")
-	for _, c := range [][]string{ // addresses that no one can listen on
+	for _, c := range [][]string{ // addresses at which no process can listen
 		{"--page", "none", "--gateway", "none", "--listen-token", token, "--listen", "192.0.2.1:5"},
 		{"--gateway", "none", "--page", "127.0.0.1:none"},
 		{"--page", "none", "--gateway", "127.0.0.1:none"},
@@ -733,7 +744,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestReadme: the commands of the README's first block print the output shown there.
+// TestReadme checks that the commands of the README's first block print the output shown there.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

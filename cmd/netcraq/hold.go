@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// holdFlags are the flags of commands that hold a lock or the like.
+// holdFlags are the flags of commands that hold something while a command runs, for example a lock.
 type holdFlags struct {
 	ttl, wait time.Duration
 	noWait    bool
@@ -28,7 +28,7 @@ func (h *holdFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&h.noWait, "no-wait", false, "give up at once instead of waiting")
 }
 
-// validTTL reports whether the server grants leases with a TTL.
+// validTTL reports whether the server grants leases with this TTL.
 func validTTL(ttl time.Duration) bool { return ttl >= 500*time.Millisecond && ttl <= time.Hour }
 
 // checkTTL checks the flag --ttl.
@@ -41,7 +41,7 @@ func checkTTL(ttl time.Duration) error {
 
 type options = []node.Option
 
-// options are the client's options from the flags.
+// options converts the flags to options of the client.
 func (h *holdFlags) options() (options, error) {
 	if err := checkTTL(h.ttl); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (c *cli) electCommand() *cobra.Command {
 	}
 	host, _ := os.Hostname()
 	cmd.Flags().StringVar(&value, "value", host, "publish this `TEXT` about the leader (default: this host's name)")
-	cmd.Flags().Lookup("value").DefValue = "" // so that the help is the same on each host
+	cmd.Flags().Lookup("value").DefValue = "" // so that the help does not depend on the host
 	h.add(cmd)
 	return cmd
 }
@@ -160,21 +160,21 @@ func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
 	})
 }
 
-// giveBack calls release, even if this process is being interrupted.
+// giveBack calls release. It does so even if this process is being interrupted.
 func (c *cli) giveBack(ctx context.Context, release func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
 	defer cancel()
 	return release(ctx)
 }
 
-// holding reports the acquisition.
+// holding reports that something was acquired.
 func (c *cli) holding(held *node.Held, command []string) error {
 	return c.announce(command, map[string]string{"name": held.Name(), "token": strconv.FormatUint(held.Token(), 10),
 		"lease": held.Lease()}, fmt.Sprintf("holding %s with token %d", held.Name(), held.Token()))
 }
 
-// announce is like show. But if a command uses the standard output, it prints text to standard
-// error.
+// announce is like show. But if a command is to use the standard output, announce prints text to
+// standard error.
 func (c *cli) announce(command []string, v any, text string) error {
 	if len(command) > 0 {
 		_, err := fmt.Fprintln(c.std.Err, text)
@@ -188,7 +188,7 @@ func lost(held *node.Held) error {
 }
 
 // runHolding runs a command until it ends. It sends SIGTERM to the command if this process is
-// interrupted, or if the held thing is lost.
+// interrupted, or if it no longer holds the lock or lease.
 func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string) error {
 	isLost, err := c.run(ctx, command, held.Lost(), "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10))
 	if isLost {
@@ -198,7 +198,8 @@ func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string)
 }
 
 // run runs a command until it ends, with additional environment variables. It sends SIGTERM to the
-// command when this process is interrupted, or when stop is closed; isStopped reports the latter.
+// command when this process is interrupted, or when stop is closed; isStopped reports whether stop
+// was closed.
 func (c *cli) run(ctx context.Context, command []string, stop <-chan struct{}, variables ...string) (isStopped bool,
 	err error) {
 	run := c.command(command)

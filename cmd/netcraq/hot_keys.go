@@ -24,11 +24,11 @@ A key is worth a slot if its reads a second, less 3 for each write a second, exc
 The command does not check values; one of more than 1,024 bytes does not fit into a slot. A write of a placed key takes 1.5
 to 2 times as long (docs/benchmarks/etcd.md).`
 
-// maxMetrics limits the size of a gateway's metrics, in bytes. 10,000 keys of 1,024 bytes, each in
-// two metrics, are 20 MB.
+// maxMetrics limits the size of a gateway's metrics, in bytes. For example, 10,000 keys of 1,024
+// bytes take 20 MB, because each key is in two metrics.
 const maxMetrics = 64 << 20
 
-// hotKeysCommand forecasts the effect of placement.
+// hotKeysCommand predicts how placing keys in the switches would affect the load.
 func (c *cli) hotKeysCommand() *cobra.Command {
 	var url string
 	var over time.Duration
@@ -82,7 +82,7 @@ func (c *cli) hotKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// sample reads a gateway's metrics. HOST:PORT suffices as the URL.
+// sample reads the metrics of a gateway. The URL may also be only HOST:PORT.
 func sample(ctx context.Context, url string) (*forecast.Sample, error) {
 	if !strings.Contains(url, "://") {
 		url = "http://" + url + "/metrics"
@@ -109,10 +109,10 @@ func sample(ctx context.Context, url string) (*forecast.Sample, error) {
 	return s, nil
 }
 
-// milliseconds formats a number of seconds.
+// milliseconds formats a duration that is given in seconds.
 func milliseconds(s float64) string { return fmt.Sprintf("%.2f ms", 1000*s) }
 
-// printForecast prints the hottest keys, and the effect of placing them.
+// printForecast prints the hottest keys, and the predicted effect of placing them in the switches.
 func printForecast(w io.Writer, f *forecast.Forecast, slots, top int) error {
 	if f.Reads == 0 {
 		_, err := fmt.Fprintf(w, "No single key was read in %.0f s. Point a client at the gateway, and try again.\n", f.Seconds)

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// TestHotKeys reads the metrics of a gateway that only passes requests on to etcd.
+// TestHotKeys reads the metrics of a gateway that forwards all requests to etcd.
 func TestHotKeys(t *testing.T) {
 	m, registry := hotkeys.NewMetrics(hotkeys.Bounds{}, nil), prometheus.NewRegistry()
 	registry.MustRegister(m)
@@ -33,7 +33,7 @@ func TestHotKeys(t *testing.T) {
 		m.Etcd("get", time.Millisecond)
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() { // nine reads of one key for each read of the others
+	go func() { // one key gets nine times as many reads as each other key
 		defer close(ended)
 		for i := 0; ; i++ {
 			select {
@@ -64,7 +64,7 @@ func TestHotKeys(t *testing.T) {
 	}
 }
 
-// TestHotKeysRefused: the error names the mistake and the remedy.
+// TestHotKeysRefused checks that the error names the mistake and the remedy.
 func TestHotKeysRefused(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }))
 	defer other.Close()

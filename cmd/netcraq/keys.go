@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/place"
 )
 
-// connect connects to the node API. Without a server it fails at once, and names the remedy.
+// connect connects to the node API. If no server runs it fails at once, and the error names the
+// remedy.
 func (c *cli) connect(ctx context.Context) (*node.Client, error) {
 	socket := c.socket
 	if socket == "" {
@@ -55,10 +56,11 @@ func listens(socket string) bool {
 	return true
 }
 
-// connectTime is long enough for a server that is being replaced.
+// connectTime is the time to wait for a server. It suffices while a server is being replaced.
 const connectTime = time.Second
 
-// noServer lists the places where the command searched for a server.
+// noServer returns the error that no server was found. It lists the sockets at which the command
+// searched.
 func (c *cli) noServer() error {
 	text := "found no NetCRAQ server\n  looked for   $" + nodeapi.SocketVariable + " (not set)"
 	for _, p := range place.Candidates(c.getenv) {
@@ -67,7 +69,7 @@ func (c *cli) noServer() error {
 	return errors.New(text + "\n  to start one on this machine: netcraq dev\n  to use another one:           --socket PATH")
 }
 
-// call connects, and makes one call.
+// call connects to the node API and calls f with the connection.
 func (c *cli) call(cmd *cobra.Command, f func(ctx context.Context, cl *node.Client) error) error {
 	cl, err := c.connect(cmd.Context())
 	if err != nil {
@@ -77,13 +79,13 @@ func (c *cli) call(cmd *cobra.Command, f func(ctx context.Context, cl *node.Clie
 	return f(cmd.Context(), cl)
 }
 
-// refused is the error for an unmet condition: nothing was changed.
+// refused is the error of a write whose condition was not met. The write changed nothing.
 type refused struct{ error }
 
 // missing is the error for a key without a value.
 type missing struct{ error }
 
-// shown is a key's state as JSON, one object per line.
+// shown is the state of a key as JSON, one object per line.
 type shown struct {
 	Key     string  `json:"key"`
 	Found   bool    `json:"found"`
@@ -91,7 +93,7 @@ type shown struct {
 	Base64  []byte  `json:"valueBase64,omitempty"` // set if the value is not text
 	Version string  `json:"version"`
 	Lease   string  `json:"lease,omitempty"`
-	Missed  uint64  `json:"missed,omitempty"` // number of versions before it that were not shown
+	Missed  uint64  `json:"missed,omitempty"` // number of earlier versions that were not shown
 }
 
 func shownOf(i node.Item) shown {
@@ -104,7 +106,7 @@ func shownOf(i node.Item) shown {
 	return s
 }
 
-// show prints v as a line of JSON, or text and a line end.
+// show prints v as a line of JSON if the output is JSON, and otherwise prints text as a line.
 func (c *cli) show(v any, text string) error {
 	if c.json() {
 		e := json.NewEncoder(c.out())
@@ -123,7 +125,7 @@ func (c *cli) showVersion(key string, v node.Version) error {
 // value parses VALUE.
 func (c *cli) value(s string) ([]byte, error) {
 	if s == "-" {
-		if c.inRead { // standard input was read to its end, so a second value would be empty
+		if c.inRead { // standard input was already read to its end, so another value would be empty
 			return nil, operate.UsageError(errors.New("standard input is a value twice. Pass @FILE for one of them"))
 		}
 		c.inRead = true
@@ -142,7 +144,7 @@ func (c *cli) value(s string) ([]byte, error) {
 	return b, nil
 }
 
-// version parses a version; "0" is the version of a key that was never written.
+// version parses a version. "0" is the version of a key that was never written.
 func version(flag, s string) (node.Version, error) {
 	if s == "0" {
 		return node.Never, nil
@@ -193,7 +195,7 @@ func (c *cli) getCommand() *cobra.Command {
 	return cmd
 }
 
-// silent is an error without a message, because the output has shown it.
+// silent is an error without a message, because the output has already shown the problem.
 type silent struct{ error }
 
 func (silent) Silent() bool    { return true }
@@ -273,7 +275,8 @@ func (c *cli) put(ctx context.Context, cl *node.Client, key string, value []byte
 	return c.showVersion(key, v)
 }
 
-// putAbsent writes a key without a value. A deleted key has the version of its deletion.
+// putAbsent writes a key that has no value. If the key was deleted, its version is that of the
+// deletion.
 func (c *cli) putAbsent(ctx context.Context, cl *node.Client, key string, value []byte, options []node.Option) error {
 	expected := node.Never
 	for {

@@ -25,7 +25,7 @@ func (c *cli) leaseCommand() *cobra.Command {
 	return cmd
 }
 
-// showLease prints a lease: its name as text; as JSON also its TTL.
+// showLease prints a lease. As text this is its name; as JSON it is its name and its TTL.
 func (c *cli) showLease(l node.Lease) error {
 	return c.show(map[string]any{"lease": l.ID, "ttlMillis": l.TTL.Milliseconds()}, l.ID)
 }
@@ -100,7 +100,7 @@ func (c *cli) leaseRevoke() *cobra.Command {
 	}
 }
 
-// shownLease is a lease for programs.
+// shownLease is a lease as JSON.
 type shownLease struct {
 	Lease      string      `json:"lease"`
 	TTLMillis  int64       `json:"ttlMillis"`
@@ -168,7 +168,7 @@ func (c *cli) showLeases(leases []node.LeaseState) error {
 	return t.Flush()
 }
 
-// holderOf describes a lease's holder, as far as it is known.
+// holderOf describes the holder of a lease, as far as the server knows it.
 func holderOf(l node.LeaseState) string {
 	switch {
 	case l.Holder != "":
@@ -179,7 +179,7 @@ func holderOf(l node.LeaseState) string {
 	return "not known"
 }
 
-// holdsOf names the first thing that a lease holds, and counts the others.
+// holdsOf names the first thing that a lease holds. It counts the other things.
 func holdsOf(l node.LeaseState) string {
 	switch n := len(l.Holds); n {
 	case 0:

@@ -27,7 +27,7 @@ and the value. A key that has a value during the whole listing is printed exactl
 			if limit < 0 {
 				return operate.UsageError(fmt.Errorf("--limit %d: pass 0 or more", limit))
 			}
-			prefix := strings.Join(args, "") // at most one argument
+			prefix := strings.Join(args, "") // args has at most one element
 			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
 				return c.list(ctx, cl, prefix, limit, keysOnly)
 			})
@@ -38,13 +38,13 @@ and the value. A key that has a value during the whole listing is printed exactl
 	return cmd
 }
 
-// list prints up to limit keys. If one of them cannot be read it prints the others.
+// list prints up to limit keys. If it cannot read one of the keys, it prints the other keys.
 func (c *cli) list(ctx context.Context, cl *node.Client, prefix string, limit int, keysOnly bool) error {
 	var options []node.Option
 	if keysOnly {
 		options = append(options, node.KeysOnly())
 	}
-	if limit > 0 { // one more shows whether there are further keys
+	if limit > 0 { // one key more shows whether there are further keys
 		options = append(options, node.PageSize(min(limit+1, nodeapi.MaxList)))
 	}
 	var unread []error

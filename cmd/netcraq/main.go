@@ -1,6 +1,6 @@
-// Command netcraq is the main command. It starts a key-value store on this machine (netcraq dev);
-// it reads, writes, watches and locks keys by name through the node API; and it has the commands
-// for operators. See netcraq --help.
+// Command netcraq is the main command. It starts a key-value store on this machine (netcraq dev),
+// and has the commands for operators. Through the node API it reads, writes, watches and locks keys
+// by name. See netcraq --help.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// envMain makes the test binary run the command.
+// envMain is the environment variable that makes the test binary run the command.
 const envMain = "NETCRAQ_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ const (
 	nobody = 65534
 )
 
-// user runs commands without privileges: as nobody if the test runs as root.
+// user runs commands without privileges. If the test runs as root, they run as the user nobody.
 type user struct {
 	t      *testing.T
 	binary string
@@ -43,7 +43,7 @@ type user struct {
 
 func newUser(t *testing.T) *user {
 	t.Helper()
-	home, err := os.MkdirTemp("", "netcraq-user-") // other users cannot enter t.TempDir
+	home, err := os.MkdirTemp("", "netcraq-user-") // other users cannot enter the folder of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func newUser(t *testing.T) *user {
 func (u *user) socket() string { return filepath.Join(u.home, "run", "netcraq.sock") }
 
 func (u *user) command(args ...string) *exec.Cmd {
-	if args[0] != "dev" { // slow with the race detector on a busy machine
+	if args[0] != "dev" { // commands are slow with the race detector on a busy machine
 		args = append([]string{"--timeout", "60s"}, args...)
 	}
 	c := exec.Command(u.binary, args...)
@@ -90,7 +90,7 @@ func (u *user) owns(c *exec.Cmd) {
 	}
 }
 
-// run runs a command to its end.
+// run runs a command to its end, and returns its output and exit code.
 func (u *user) run(args ...string) (out, errs string, code int) {
 	u.t.Helper()
 	var o, e bytes.Buffer
@@ -103,7 +103,7 @@ func (u *user) run(args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), c.ProcessState.ExitCode()
 }
 
-// must runs a command that must succeed, and returns its output.
+// must runs a command and fails the test if the command fails. It returns the command's output.
 func (u *user) must(args ...string) string {
 	u.t.Helper()
 	out, errs, code := u.run(args...)
@@ -113,7 +113,7 @@ func (u *user) must(args ...string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// running is a started command.
+// running is a command that was started and may still run.
 type running struct {
 	*exec.Cmd
 	said  *syncbuffer.Buffer
@@ -153,7 +153,7 @@ func (r *running) says(t *testing.T, what string) {
 	}, r.said.String)
 }
 
-// interrupt sends the signal of Ctrl-C, after which the command must end by itself.
+// interrupt sends the signal of Ctrl-C to the command and waits for its end.
 func (r *running) interrupt(t *testing.T) (code int) {
 	t.Helper()
 	_ = r.Process.Signal(os.Interrupt)
@@ -165,7 +165,7 @@ func (r *running) interrupt(t *testing.T) (code int) {
 	return r.ProcessState.ExitCode()
 }
 
-// dev starts a server.
+// dev starts netcraq dev.
 func (u *user) dev(args ...string) *running {
 	u.t.Helper()
 	r := u.start(append([]string{"dev", "--page", "none", "--gateway", "127.0.0.1:0"}, args...)...)
@@ -173,7 +173,7 @@ func (u *user) dev(args ...string) *running {
 	return r
 }
 
-// here runs the command in this process.
+// here runs the command in the test's own process.
 func here(t *testing.T, args ...string) (out, errs string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -183,7 +183,8 @@ func here(t *testing.T, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// TestUsage: mistakes are found before anything starts, and the message names the right arguments.
+// TestUsage checks that mistakes in the command line are found before anything starts, and that the
+// message names the right arguments.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dev --switches 0", "--switches 0: pass 1 to 8"},
@@ -263,7 +264,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestHelp: each command has a sentence that says what it does, and its help fits the width.
+// TestHelp checks that a sentence says what each command does, and that the lines of its help are
+// not too long.
 func TestHelp(t *testing.T) {
 	all, _, code := here(t, "--help")
 	for _, want := range []string{"dev", "get", "list", "transact", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {
@@ -274,7 +276,7 @@ func TestHelp(t *testing.T) {
 	imperative := regexp.MustCompile(`^[A-Z][a-z]+,? .*[^.]$`)
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
-		if cmd.Name() == "completion" { // cobra's own texts
+		if cmd.Name() == "completion" { // cobra wrote the texts of this command
 			return
 		}
 		path := strings.Fields(cmd.CommandPath())[1:]

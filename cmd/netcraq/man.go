@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// manCommand writes the manual pages, for packages of the program.
+// manCommand is the command that writes the manual pages. Packages of the program use it.
 func (c *cli) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "Write pages of the manual, one for each command, into FOLDER", Hidden: true,
@@ -21,7 +21,7 @@ func (c *cli) manCommand() *cobra.Command {
 			}
 			header := &doc.GenManHeader{Section: "1", Source: "NetCRAQ " + buildinfo.Version(), Manual: "NetCRAQ"}
 			if date := buildinfo.Get().Date; !date.IsZero() {
-				header.Date = &date // default: $SOURCE_DATE_EPOCH, or the current time
+				header.Date = &date // the default is $SOURCE_DATE_EPOCH or the current time
 			}
 			if err := doc.GenManTree(cmd.Root(), header, args[0]); err != nil {
 				return fmt.Errorf("writing the manual: %w", err)

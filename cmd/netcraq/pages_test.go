@@ -16,19 +16,19 @@ import (
 )
 
 var (
-	// pageBlock is a console or YAML block of a page, and the comment with the reason if no test
-	// runs it.
+	// pageBlock matches a console or YAML block of a page. It also matches a comment before the
+	// block that says why no test runs the block.
 	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```(?:console|yaml)\n(.*?)^```")
-	// pageFile is the first line of a YAML block that later blocks use as a file.
+	// pageFile matches the first line of a YAML block that later blocks use as a file.
 	pageFile = regexp.MustCompile(`^# ([\w.-]+\.yaml)\n`)
-	// pageComment is a comment for the reader after a command.
+	// pageComment matches a comment after a command. The comment is for the reader.
 	pageComment = regexp.MustCompile(`  +# .*$`)
-	// pageServer is a server's address in its start-up output.
+	// pageServer matches a server's address in the server's start-up output.
 	pageServer = regexp.MustCompile(`(etcd gateway  |ready: etcd's API at |metrics at )(http://127\.0\.0\.1:\d+)`)
 )
 
-// pageAddresses are the servers' addresses on pages. The test's own servers use others, because
-// those may be in use.
+// pageAddresses are the servers' addresses on the pages. The servers of the test use other
+// addresses, because those on the pages may be in use.
 var pageAddresses = map[string]string{
 	"etcd gateway  ":        "http://127.0.0.1:2379",
 	"ready: etcd's API at ": "http://127.0.0.1:23790",
@@ -37,8 +37,8 @@ var pageAddresses = map[string]string{
 
 // TestPages runs the console blocks of tutorials and how-to pages, in order, against a netcraq dev,
 // and compares the output. "..." on a page stands for text that varies between runs. A block after
-// a comment "not run: REASON" is skipped. A YAML block that begins with "# NAME.yaml" is that file
-// for the following blocks.
+// a comment "not run: REASON" is skipped. A YAML block that begins with "# NAME.yaml" becomes that
+// file for the following blocks.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
 	if err != nil {
@@ -84,12 +84,12 @@ func TestPages(t *testing.T) {
 // reader is a user who follows a page.
 type reader struct {
 	*user
-	programs string            // the folder of the other programs
-	server   *running          // the running netcraq dev
-	here     map[string]string // the addresses of the test's servers, by the page's addresses
+	programs string            // folder of the other programs
+	server   *running          // the running netcraq dev server
+	here     map[string]string // addresses of the test's servers, by the addresses on the page
 }
 
-// saves writes a page's file. Files of a package's programs are copied from the package.
+// saves writes a file that a page shows. It copies files of a package's programs from the package.
 func (r *reader) saves(name, text string) {
 	r.t.Helper()
 	const installed = "/usr/share/netcraq/p4"
@@ -108,14 +108,15 @@ func (r *reader) saves(name, text string) {
 	}
 }
 
-// serves records a server's addresses.
+// serves records the addresses of a running server.
 func (r *reader) serves(server *running) {
 	for _, found := range pageServer.FindAllStringSubmatch(server.said.String(), -1) {
 		r.here[pageAddresses[found[1]]] = found[2]
 	}
 }
 
-// toHere replaces the page's addresses. One is a prefix of others.
+// toHere replaces the addresses of a page. It begins with the longest ones, because an address can
+// be a prefix of another.
 func (r *reader) toHere() *strings.Replacer {
 	var pairs []string
 	for _, onPage := range slices.Backward(slices.Sorted(maps.Keys(r.here))) {
@@ -124,7 +125,7 @@ func (r *reader) toHere() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// types runs a line of a page and compares its output.
+// types runs a command line of a page and compares its output with the page.
 func (r *reader) types(step string) {
 	r.t.Helper()
 	line, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
@@ -160,7 +161,7 @@ func (r *reader) types(step string) {
 	}
 }
 
-// prints runs a line in a shell and returns its output.
+// prints runs a command line in a shell and returns its output.
 func (u *user) prints(line string) string {
 	u.t.Helper()
 	c := exec.Command("sh", "-c", line)
@@ -176,10 +177,10 @@ func (u *user) prints(line string) string {
 	return said.String()
 }
 
-// otherPrograms builds the other programs that pages start, and returns their folder.
+// otherPrograms builds the other programs that the pages start, and returns their folder.
 func otherPrograms(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "netcraq-programs-") // other users cannot enter t.TempDir
+	folder, err := os.MkdirTemp("", "netcraq-programs-") // other users cannot enter the folder of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +197,8 @@ func otherPrograms(t *testing.T) string {
 	return folder
 }
 
-// onPath puts the command, with longer timeouts as in [user.command], and another folder's programs
-// on a shell's PATH.
+// onPath makes the PATH of a user's shell contain the command and the programs in the folder more.
+// The command gets longer timeouts, as in [user.command].
 func (u *user) onPath(more string) {
 	u.t.Helper()
 	bin := filepath.Join(u.home, "bin")

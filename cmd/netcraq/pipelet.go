@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pipelets is the program that runs pipelets. It is separate, because its SQL engine would make
-// this program many times as large.
+// pipelets is the file name of the program that runs pipelets. It is a separate program, because
+// its SQL engine would make netcraq many times as large.
 const pipelets = "netcraq-pipelets"
 
 const pipeletHelp = `Check and run pipelets without Kubernetes, by the program netcraq-pipelets. It must be in the folder of this program, or on PATH. Arguments and flags are
@@ -31,11 +31,12 @@ func (c *cli) pipeletCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // flags after COMMAND belong to that program
+	cmd.Flags().SetInterspersed(false) // flags after COMMAND belong to the program that runs pipelets
 	return cmd
 }
 
-// findPipelets finds the program next to this one, or on PATH.
+// findPipelets searches for the program that runs pipelets. It looks next to this program and on
+// PATH.
 func findPipelets() (string, error) {
 	if own, err := os.Executable(); err == nil {
 		next := filepath.Join(filepath.Dir(own), pipelets)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// TestReferencePage: docs/reference/cli.md contains every command with its help.
+// TestReferencePage checks that docs/reference/cli.md contains every command with its help.
 func TestReferencePage(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("The command netcraq", "the commands of `cmd/netcraq`",
@@ -43,7 +43,6 @@ func TestReferencePage(t *testing.T) {
 	refpage.Check(t, "../..", "cli.md", page.String())
 }
 
-// commandTree is netcraq's root command with all subcommands, as in the help.
 func commandTree(t *testing.T) (root *cobra.Command) {
 	t.Helper()
 	env := func(string) string { return "" }

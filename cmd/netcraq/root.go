@@ -11,12 +11,12 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// Exit codes in addition to those of the operators' commands.
+// Exit codes that only netcraq's own commands have.
 const (
 	exitNotFound = 3
 	exitRefused  = 4 // a condition was not met
-	exitUnknown  = 6 // a write may or may not have happened
-	exitLost     = 7 // a command ran, but the lock or lease for it was lost meanwhile
+	exitUnknown  = 6 // a write may or may not have been executed
+	exitLost     = 7 // a command ran, but its lock or lease was lost meanwhile
 )
 
 const rootHelp = `netcraq: a key-value store that runs in network switches
@@ -29,14 +29,15 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 a condition was not 
 5 doctor found a problem, 6 a write may or may not have happened. A command that runs another exits with that command's code, or
 with 7 if it lost what it held.`
 
-// cli is one run of the program: the flags of all commands, and the input and outputs.
+// cli is one run of the program. It has the flags that all commands share, the input and the
+// outputs.
 type cli struct {
 	std       operate.Streams
 	getenv    func(string) string
 	socket    string
 	namespace string
 	root      *cobra.Command
-	inRead    bool // standard input was already read as a value
+	inRead    bool // true after standard input was read as a value
 }
 
 // Groups of commands in the help.
@@ -48,7 +49,7 @@ const (
 	groupOperate = "operate"
 )
 
-// complete adds netcraq's own commands to the operators'.
+// complete adds netcraq's own commands to the root command with the operators' commands.
 func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int {
 	c.std, c.root = std, root
 	root.Use, root.Short, root.Long = "netcraq", "A key-value store that runs in network switches", rootHelp
@@ -91,7 +92,8 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 	return c.exitCode
 }
 
-// ranCode is an error with its own exit code, for example that of a command that this one has run.
+// ranCode is an error with a certain exit code, for example the code of a command that netcraq has
+// run.
 type ranCode struct {
 	error
 	code int
@@ -99,7 +101,8 @@ type ranCode struct {
 
 func (r ranCode) Unwrap() error { return r.error }
 
-// exitCode is the exit code of an error; 0: the exit code of an operators' command.
+// exitCode returns the exit code of an error. It returns 0 for errors that have the exit code of an
+// operators' command.
 func (c *cli) exitCode(err error) int {
 	var ran ranCode
 	switch {
@@ -118,7 +121,7 @@ func (c *cli) exitCode(err error) int {
 // json reports whether the output is JSON.
 func (c *cli) json() bool { return c.root.PersistentFlags().Lookup("output").Value.String() == "json" }
 
-// timeout is the timeout of one request.
+// timeout returns the timeout of one request to a server.
 func (c *cli) timeout() time.Duration {
 	d, _ := c.root.PersistentFlags().GetDuration("timeout")
 	return d

@@ -72,7 +72,8 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 	return cmd
 }
 
-// showInstances prints instances: one line each as text, or one JSON object.
+// showInstances prints the instances of a service. As text each instance is a line; as JSON there
+// is one object.
 func (c *cli) showInstances(service string, list []node.Instance) error {
 	if c.json() {
 		return c.show(map[string]any{"service": service, "instances": append([]node.Instance{}, list...)}, "")

@@ -92,7 +92,7 @@ func (c *cli) streamDelete() *cobra.Command {
 	}
 }
 
-// record converts a value to the API's form.
+// record converts a value to the form that the API uses.
 func record(value []byte) nodeapi.RecordData {
 	if text := string(value); utf8.ValidString(text) {
 		return nodeapi.RecordData{Value: &text}
@@ -140,8 +140,8 @@ func (c *cli) streamAppend() *cobra.Command {
 	return cmd
 }
 
-// appendRecords appends all records. The server may accept only some at a time while consumers are
-// slow.
+// appendRecords appends all records. While consumers are slow, the server may accept only some
+// records at a time.
 func (c *cli) appendRecords(ctx context.Context, cl *node.Client, d nodeapi.AppendData) error {
 	first := ""
 	for len(d.Records) > 0 {
@@ -160,7 +160,7 @@ func (c *cli) appendRecords(ctx context.Context, cl *node.Client, d nodeapi.Appe
 	return c.show(map[string]string{"stream": d.Stream, "offset": first}, first)
 }
 
-// streamed is a record as JSON, one object per line.
+// streamed is a record of a stream as JSON, one object per line.
 type streamed struct {
 	Stream    string    `json:"stream"`
 	Partition int       `json:"partition"`
@@ -203,7 +203,7 @@ func (c *cli) streamRead() *cobra.Command {
 	return cmd
 }
 
-// readRecords prints records from a position on.
+// readRecords prints the records of a stream, beginning at a position.
 func (c *cli) readRecords(ctx context.Context, cl *node.Client, d nodeapi.ReadData, count int, follow bool) error {
 	for n := 0; ; {
 		d.MaxRecords = 256

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// transaction is a transaction as given by flags.
+// transaction has the flags that describe a transaction.
 type transaction struct {
 	ifVersion, ifValue, ifAbsent, put, delete []string
 }
@@ -54,8 +54,8 @@ ends before the first =.`,
 	return cmd
 }
 
-// parseTransaction makes a transaction from flags. conditions describe the expected state of each
-// key.
+// parseTransaction makes a transaction from flags. The returned conditions describe the expected
+// state of each key.
 func (c *cli) parseTransaction(t *transaction) (x node.Transaction, conditions map[string]string, err error) {
 	conditions = map[string]string{}
 	pairs := func(flag string, all []string, use func(key, value string) error) {

@@ -53,15 +53,15 @@ func (c *cli) serverVersion(ctx context.Context) (server, node string) {
 	return info.Server, info.Node
 }
 
-// far reports whether the versions at the ends of two texts differ by more than the tested
-// distance. A text without a version comes from a server of an early release.
+// far reports whether two versions are further apart than the tested distance. Each version is at
+// the end of a text. A server of an early release sends a text without a version, which is not far.
 func far(own, server string) bool {
 	a, ok := minor(own)
 	b, ok2 := minor(server)
 	return ok && ok2 && (a[0] != b[0] || a[1]-b[1] > 1 || b[1]-a[1] > 1)
 }
 
-// minor reads the major and minor number of the version that ends a text.
+// minor parses the version at the end of a text. It returns the major and the minor number.
 func minor(text string) (numbers [2]int, ok bool) {
 	_, err := fmt.Sscanf(text[strings.LastIndex(text, " ")+1:], "%d.%d.", &numbers[0], &numbers[1])
 	return numbers, err == nil

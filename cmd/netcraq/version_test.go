@@ -24,7 +24,8 @@ func TestFar(t *testing.T) {
 	}
 }
 
-// TestVersion: the command prints its own version and, if there is a server, the server's.
+// TestVersion checks that the command prints its own version and, if a server runs, the server's
+// version.
 func TestVersion(t *testing.T) {
 	u := newUser(t)
 	if got := u.must("version"); !strings.HasPrefix(got, "netcraq "+buildinfo.Version()+" (commit ") || strings.Contains(got, "\n") {

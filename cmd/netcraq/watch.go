@@ -62,7 +62,7 @@ If a key changes faster than the changes are printed, only its newest value is p
 	return cmd
 }
 
-// split separates a command's arguments from those after --.
+// split separates a command's own arguments from the arguments after --.
 func split(cmd *cobra.Command, args []string) (own, command []string) {
 	if at := cmd.ArgsLenAtDash(); at >= 0 {
 		return args[:at], args[at:]
@@ -70,7 +70,7 @@ func split(cmd *cobra.Command, args []string) (own, command []string) {
 	return args, nil
 }
 
-// splitN is split for a command with n arguments of its own.
+// splitN is like split, for a command with n arguments of its own.
 func splitN(cmd *cobra.Command, args []string, n int) (own, command []string, err error) {
 	if own, command = split(cmd, args); len(own) != n {
 		return nil, nil, operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
@@ -78,7 +78,8 @@ func splitN(cmd *cobra.Command, args []string, n int) (own, command []string, er
 	return own, command, nil
 }
 
-// changed prints an event, or runs the command for it.
+// changed handles an event of a watch: it runs the user's command, or prints the event if there is
+// none.
 func (c *cli) changed(e node.Event, command []string) error {
 	if len(command) == 0 {
 		s := shownOf(e.Item)
@@ -97,19 +98,19 @@ func (c *cli) changed(e node.Event, command []string) error {
 	return ran(run.Run(), command[0])
 }
 
-// command is another command with this one's input and outputs.
+// command returns another command that uses this command's input and outputs.
 func (c *cli) command(words []string) *exec.Cmd {
 	run := exec.Command(words[0], words[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = c.std.In, c.std.Out, c.std.Err
 	return run
 }
 
-// ran makes a command's exit code this one's.
+// ran returns an error with the exit code of a command that has ended.
 func ran(err error, name string) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		code := exit.ExitCode()
-		if code < 0 { // a signal ended it
+		if code < 0 { // a signal ended the command
 			code = 1
 		}
 		return ranCode{silent{fmt.Errorf("%s: %w", name, err)}, code}

@@ -20,22 +20,24 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Switch is the agent's view of the node's switch. AddPort makes an interface a host port, from
-// which the switch accepts only requests.
+// Switch has the operations of the node's switch that the agent uses. AddPort makes an interface a
+// host port, from which the switch accepts only requests.
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
-	// NamedPorts returns the ports that entries of the switch's tables name.
+	// NamedPorts returns the ports that appear in entries of the switch's tables.
 	NamedPorts() (map[uint32]bool, error)
 }
 
 // Options configure an Agent.
 type Options struct {
-	// Dir is the folder for records, in a file system that is emptied when the machine starts.
+	// Dir is the folder for records. It must be in a file system that is empty after each start of
+	// the machine.
 	Dir string
-	// Switch is the node's switch; nil: the node has none, and pods reach no switch.
+	// Switch is the node's switch. If it is nil, the node has no switch, and its pods cannot reach
+	// any.
 	Switch Switch
-	// FirstPort and LastPort are the switch's ports for containers.
+	// FirstPort and LastPort are the first and the last port of the switch that containers may get.
 	FirstPort, LastPort uint32
 	// AfterOthers places the switch's program and the filters after other programs at an interface.
 	AfterOthers bool
@@ -49,8 +51,8 @@ type Options struct {
 	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 
-	// step is called with a step's name before each step of an attachment. Tests use it to kill the
-	// agent there.
+	// step is called with the name of each step of an attachment, before the step. Tests use it to
+	// kill the agent there.
 	step func(name string)
 }
 
@@ -62,9 +64,9 @@ type Agent struct {
 	store *store
 
 	mu      sync.Mutex
-	records map[string]*agentapi.Record // by hostName
+	records map[string]*agentapi.Record // records by hostName
 	ready   bool
-	reason  string        // why ready is false
+	reason  string        // reason why ready is false
 	changes chan struct{} // closed at the next change of the records
 }
 
@@ -92,19 +94,19 @@ func New(opts Options) (*Agent, error) {
 
 // podRules drop a container's NetCRAQ packets that the switch has not consumed, packets for the
 // tunnels between nodes, and all tagged frames. Containers need no tags, because the node has no
-// interface that would accept them. If the switches are not on the nodes, the rules drop all
-// NetCRAQ packets: otherwise a container would reach the switches under the node's address and with
-// the node's rights.
+// interface that would accept tagged frames. If the switches are not on the nodes, the rules drop
+// all NetCRAQ packets. Otherwise a container could reach the switches under the node's address and
+// with the node's rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true, Guest: true}
 
-// chainedRules are the rules for interfaces that another plugin made. The node may have a use for
-// tagged frames there, so the filter searches behind the tags for NetCRAQ packets.
+// chainedRules are the rules for interfaces that another plugin made. The node may use tagged
+// frames there, so the filter also finds NetCRAQ packets behind tags.
 var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Guest: true}
 
-// rulesFor returns the rules for an attachment's interface. At another plugin's interface the
-// filter stands next to the switch's program: both come before that plugin's programs, any of which
-// may keep a packet from the next one, or both come after them. The other plugin decides there
-// which source addresses are valid.
+// rulesFor returns the rules for an attachment's interface. At another plugin's interface, the
+// filter and the switch's program both come before that plugin's programs, or both after them. Any
+// of these programs may keep a packet from the next one. The other plugin decides which source
+// addresses are valid there.
 func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
 	if r.Chained {
@@ -126,22 +128,22 @@ func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	return rules
 }
 
-// egressRules are the rules for packets that reach a pod without passing the node's stack, over
-// another plugin's bridge.
+// egressRules returns the rules for packets that reach a pod without passing the node's stack, for
+// example over another plugin's bridge.
 func (a *Agent) egressRules() ingressfilter.Rules {
 	return ingressfilter.Rules{Port: wire.Port, NotFrom: a.opts.Services}
 }
 
-// linkLocal is the link-local address that the kernel makes of a MAC address (RFC 4291,
+// linkLocal returns the link-local address that the kernel derives from a MAC address (RFC 4291,
 // appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// guard puts the filters onto an attachment's interface: the ingress filter, the egress filter if
-// the interface is another plugin's, and the frame filter in front of all other programs, including
-// the switch's.
+// guard attaches the filters to an attachment's interface. These are the ingress filter and the
+// frame filter, and the egress filter if another plugin made the interface. The frame filter comes
+// before all other programs, including the switch's.
 func (a *Agent) guard(index int, r *agentapi.Record) error {
 	if err := ingressfilter.Attach(index, a.rulesFor(r)); err != nil {
 		return err
@@ -157,7 +159,7 @@ func (a *Agent) guard(index int, r *agentapi.Record) error {
 	return nil
 }
 
-// noSwitch stands for the switch of a node without one.
+// noSwitch is the Switch of a node that has no switch.
 type noSwitch struct{}
 
 func (noSwitch) AddPort(uint32, string) error { return nil }
@@ -165,14 +167,14 @@ func (noSwitch) RemovePort(uint32) error      { return nil }
 
 func (noSwitch) NamedPorts() (map[uint32]bool, error) { return nil, nil }
 
-// Status says whether containers can be attached.
+// Status reports whether containers can be attached, and if not, why.
 func (a *Agent) Status() agentapi.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return agentapi.Status{Ready: a.ready, Reason: a.reason}
 }
 
-// SetReady says whether containers can be attached, and if not, why.
+// SetReady sets whether containers can be attached. If they cannot, reason says why.
 func (a *Agent) SetReady(ready bool, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,16 +201,16 @@ func (a *Agent) Changes() <-chan struct{} {
 	return a.changes
 }
 
-// changed wakes those who wait on Changes. The caller holds a.mu.
+// changed wakes the callers that wait for Changes. The caller holds a.mu.
 func (a *Agent) changed() {
 	close(a.changes)
 	a.changes = make(chan struct{})
 }
 
-// freePort returns the next port, after the one it returned last, that no attachment has and that
-// no entry of the switch's tables names. Entries that name the port of a deleted pod grant that
-// pod's rights, and send that pod's replies there, until the controller removes them. A new pod
-// must not get such a port.
+// freePort returns the next port, after the port that it returned last, that no attachment has and
+// that no entry of the switch's tables names. An entry may name the port of a deleted pod until the
+// controller removes it. Such an entry grants the deleted pod's rights and sends its replies to
+// this port. So a new pod must not get the port.
 func (a *Agent) freePort() (uint32, error) {
 	named, err := a.opts.Switch.NamedPorts()
 	if err != nil {
@@ -242,9 +244,9 @@ func (a *Agent) freePort() (uint32, error) {
 	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", count)
 }
 
-// Reconcile makes records and interfaces agree after a start. It undoes unfinished attachments,
-// forgets those whose interface has gone, and makes the existing ones ports again. A failure does
-// not stop it; the error names all of them.
+// Reconcile makes records and interfaces agree after the agent's start. It undoes unfinished
+// attachments, and forgets attachments whose interface has gone. It makes the existing interfaces
+// ports of the switch again. It continues after a failure, and its error names all failures.
 func (a *Agent) Reconcile() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

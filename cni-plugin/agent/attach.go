@@ -25,11 +25,11 @@ import (
 // Steps of an attachment, in their order.
 const (
 	stepRecord    = "record"    // the record is written, in state "adding"
-	stepPair      = "pair"      // the two interfaces are made, one of them in the container
-	stepFilter    = "filter"    // before the interface can receive anything
-	stepHost      = "host"      // the node's end: alias, gateway's addresses, up
-	stepContainer = "container" // the other end: addresses, up, routes
-	stepRoutes    = "routes"    // the node's routes to the container
+	stepPair      = "pair"      // the two interfaces are made, and one of them is in the container
+	stepFilter    = "filter"    // the filter is attached, before the interface can receive anything
+	stepHost      = "host"      // the node's end gets its alias and the gateway's addresses, and is up
+	stepContainer = "container" // the container's end gets its addresses and routes, and is up
+	stepRoutes    = "routes"    // the node gets its routes to the container
 	stepPort      = "port"      // the interface becomes a port of the switch
 	stepReady     = "ready"     // the record is written again, in state "ready"
 	stepReply     = "reply"     // the plugin gets the answer
@@ -39,7 +39,7 @@ const (
 var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, stepRoutes, stepPort, stepReady,
 	stepReply}
 
-// Attach gives a container an interface. If it fails it leaves nothing behind.
+// Attach gives a container an interface. If it fails, it leaves no trace.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	if err := errors.Join(complete(req), a.checkReserved(req.Addresses)); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
 }
 
-// checkReserved refuses addresses whose packets go to the switch.
+// checkReserved refuses addresses from which packets would go to the switch.
 func (a *Agent) checkReserved(addresses []agentapi.Address) error {
 	for _, x := range addresses {
 		for _, p := range a.opts.Reserved {
@@ -103,10 +103,10 @@ func (a *Agent) checkReserved(addresses []agentapi.Address) error {
 	return nil
 }
 
-// makeWay removes an attachment of the same network that has one of the new attachment's addresses.
-// IPAM gives an address to one container at a time, so the old ADD has failed for the plugin: the
-// agent was killed before it could answer. The plugin has then given the address back, and its DEL
-// is still to come.
+// makeWay removes an old attachment of the same network that has one of the new attachment's
+// addresses. IPAM gives an address to one container at a time. So the plugin believes that the old
+// ADD has failed, because the agent was killed before it could answer. The plugin has then given
+// the address back, and its DEL is still to come.
 func (a *Agent) makeWay(req *agentapi.Attach) error {
 	for _, r := range a.records {
 		for _, x := range r.Addresses {
@@ -183,7 +183,7 @@ func complete(req *agentapi.Attach) error {
 	return nil
 }
 
-// make runs the steps of an attachment.
+// make makes an attachment step by step.
 func (a *Agent) make(r *agentapi.Record, space *container) error {
 	hostMAC, _ := net.ParseMAC(r.Host.MAC)
 	containerMAC, _ := net.ParseMAC(r.Container.MAC)
@@ -220,14 +220,14 @@ func (a *Agent) make(r *agentapi.Record, space *container) error {
 	return nil
 }
 
-// discard undoes an attachment that failed.
+// discard undoes an attachment after a failed step.
 func (a *Agent) discard(r *agentapi.Record) {
 	if err := a.undo(r); err != nil {
 		a.log.Error("what is left of an attachment that failed is removed when the agent starts again, or by GC", "attachment", r.Attachment, "err", err)
 	}
 }
 
-// undo removes the existing parts of an attachment. The record goes last.
+// undo removes those parts of an attachment that exist. It removes the record last.
 func (a *Agent) undo(r *agentapi.Record) error {
 	if r.Port != 0 {
 		_ = a.opts.Switch.RemovePort(r.Port) // the interface may not have become a port
@@ -247,19 +247,19 @@ func (a *Agent) undo(r *agentapi.Record) error {
 	return nil
 }
 
-// Detach removes an attachment. Detach is idempotent.
+// Detach removes an attachment. It is idempotent.
 func (a *Agent) Detach(at agentapi.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.ready && a.records[hostName(at)] == nil && !a.nothingOf(at) {
-		// Until Reconcile has read the records the agent does not know the port, and would leave
-		// it.
+		// Before Reconcile has read the records, the agent does not know the attachment's port, and
+		// would not remove it.
 		return agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
 	}
 	return a.detach(at)
 }
 
-// nothingOf reports whether an attachment has neither an interface nor a record on the disk.
+// nothingOf reports whether an attachment has neither an interface nor a record file.
 func (a *Agent) nothingOf(at agentapi.Attachment) bool {
 	_, err := linkByName(hostName(at))
 	return isNotFound(err) && !a.store.has(at)
@@ -278,7 +278,7 @@ func (a *Agent) detach(at agentapi.Attachment) error {
 	return nil
 }
 
-// Collect removes the attachments to a network that are not in the request's list of valid ones.
+// Collect removes the attachments to a network that the request does not list as valid.
 func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -317,8 +317,8 @@ func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	return out, errors.Join(errs...)
 }
 
-// setUpHost sets up the node's end. It assigns the gateway's addresses, so that the kernel answers
-// for them, and routes only the container's addresses to it.
+// setUpHost sets up the node's end of an attachment. It assigns the gateway's addresses, so that
+// the kernel answers for them. It routes only the container's addresses to this interface.
 func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	if err := netlink.LinkSetAlias(l, alias(r.Attachment)); err != nil {
 		return fmt.Errorf("naming %s: %w", r.Host.Name, err)
@@ -341,7 +341,8 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	return nil
 }
 
-// settingsOf returns the kernel's settings for the node's end, by their paths under /proc/sys/net.
+// settingsOf returns the kernel settings for the node's end of an attachment. The keys are paths
+// under /proc/sys/net.
 func settingsOf(r *agentapi.Record) map[string]string {
 	v4, v6 := "ipv4/conf/"+r.Host.Name+"/", "ipv6/conf/"+r.Host.Name+"/"
 	settings := map[string]string{v4 + "rp_filter": "1", v4 + "forwarding": "1", v4 + "accept_redirects": "0",
@@ -349,20 +350,23 @@ func settingsOf(r *agentapi.Record) map[string]string {
 	if hasIPv6(r) {
 		settings[v6+"forwarding"], settings[v6+disableIPv6] = "1", "0"
 	}
-	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether or not the pod has IPv6
+	// These settings are made even if the pod has no IPv6.
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil {
 		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
 	}
 	return settings
 }
 
-// disableIPv6 disables IPv6. A new interface inherits it from its network namespace's default.
+// disableIPv6 is the setting that disables IPv6. A new interface gets its value from its network
+// namespace's default.
 const disableIPv6 = "disable_ipv6"
 
 func hasIPv6(r *agentapi.Record) bool {
 	return slices.ContainsFunc(r.Addresses, func(a agentapi.Address) bool { return a.Prefix.Addr().Is6() })
 }
 
-// setSysctl writes a network setting if it has another value. changed reports whether it wrote.
+// setSysctl writes a network setting if its value differs. changed reports whether it wrote the
+// setting.
 func setSysctl(path, value string) (changed bool, err error) {
 	path = filepath.Join(sysctls, "net", path)
 	if b, err := os.ReadFile(path); err == nil && len(b) > 0 && string(b[:len(b)-1]) == value {
@@ -370,8 +374,8 @@ func setSysctl(path, value string) (changed bool, err error) {
 	}
 	err = os.WriteFile(path, []byte(value), 0o644)
 	if errors.Is(err, unix.EROFS) {
-		// /proc/sys is read-only in a container without all privileges. The mount belongs to this
-		// container, so making it writable affects no other container.
+		// /proc/sys is read-only in a container without all privileges. The mount belongs only to
+		// this container, so making it writable affects no other container.
 		if err = unix.Mount("", sysctls, "",
 			unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err == nil {
 			err = os.WriteFile(path, []byte(value), 0o644)
@@ -385,7 +389,7 @@ func setSysctl(path, value string) (changed bool, err error) {
 
 const sysctls = "/proc/sys"
 
-// eachRoute calls do with each of the node's routes to a container.
+// eachRoute calls the function do with each of the node's routes to a container.
 func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {
 	for _, addr := range r.Addresses {
 		ip := addr.Prefix.Addr()
@@ -398,7 +402,7 @@ func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) er
 	return nil
 }
 
-// container is a container's network namespace, seen from outside.
+// container is the network namespace of a container, which the agent uses from outside.
 type container struct {
 	fd     netns.NsHandle
 	handle *netlink.Handle
@@ -430,8 +434,9 @@ func (c *container) close() {
 	c.fd.Close()
 }
 
-// finishFrames makes the container's end complete checksums and segments itself, if the kernel does
-// not support the frame filter that would recognize unfinished frames at the node's end.
+// finishFrames makes the container's end complete checksums and segments itself. This is necessary
+// if the kernel does not support the frame filter, which would recognize unfinished frames at the
+// node's end.
 func (c *container) finishFrames(r *agentapi.Record) error {
 	if !errors.Is(framefilter.Supported(), framefilter.ErrUnsupported) {
 		return nil
@@ -453,11 +458,11 @@ func (c *container) do(f func() error) error {
 	return <-done
 }
 
-// eui64 is IN6_ADDR_GEN_MODE_EUI64 of linux/if_link.h.
+// eui64 is the constant IN6_ADDR_GEN_MODE_EUI64 from linux/if_link.h.
 const eui64 = 0
 
-// setUp gives the container's end its addresses and routes. Only the gateway is on the link, so all
-// packets go to the gateway, also those within the network's prefix.
+// setUp gives the container's end its addresses and routes. Only the gateway is on the link. So all
+// packets go to the gateway, even those within the network's prefix.
 func (c *container) setUp(r *agentapi.Record) error {
 	l, err := c.handle.LinkByName(r.Container.Name)
 	if err != nil {
@@ -477,13 +482,13 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.finishFrames(r); err != nil {
 		return err
 	}
-	// The ingress filter admits the link-local address made from the MAC address. Without IPv6
-	// there is nothing to set, so the error is ignored.
+	// The ingress filter admits the link-local address that is made from the MAC address. Without
+	// IPv6 this call fails, and there is nothing to set.
 	_ = c.handle.LinkSetIP6AddrGenMode(l, eui64)
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
 	}
-	there := map[int][]netlink.Route{} // the container's routes, by table
+	there := map[int][]netlink.Route{} // existing routes of the container, by table
 	for _, route := range containerRoutes(l.Attrs().Index, r) {
 		if _, listed := there[route.Table]; !listed {
 			if there[route.Table], err = c.routes(route.Table); err != nil {
@@ -498,7 +503,7 @@ func (c *container) setUp(r *agentapi.Record) error {
 	return nil
 }
 
-// routes returns the container's routes in a table; 0 stands for the main table.
+// routes returns the container's routes in a table. Table 0 means the main table.
 func (c *container) routes(table int) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: cmp.Or(table, unix.RT_TABLE_MAIN)}
 	return netlinkdump.Whole(func() ([]netlink.Route, error) {
@@ -506,8 +511,8 @@ func (c *container) routes(table int) ([]netlink.Route, error) {
 	})
 }
 
-// enableIPv6 enables IPv6 in a container whose namespace has it disabled, as the CNI project's own
-// plugins do when they assign an IPv6 address.
+// enableIPv6 enables IPv6 in a container whose namespace has disabled it. The CNI project's own
+// plugins also do so when they assign an IPv6 address.
 func (c *container) enableIPv6(name string) error {
 	return c.do(func() error {
 		for _, name := range []string{"lo", name} {
@@ -520,8 +525,8 @@ func (c *container) enableIPv6(name string) error {
 }
 
 // standBehind raises a route's metric until no other interface of the container has a route to the
-// same destination with that metric. So a later interface takes no traffic from an earlier one, and
-// its routes come into use when the earlier interface has gone.
+// same destination with that metric. So a later interface takes no traffic from an earlier one. The
+// later interface's routes come into use when the earlier interface has gone.
 func standBehind(route *netlink.Route, there []netlink.Route) {
 	metric := func(r *netlink.Route) int {
 		if r.Priority == 0 && r.Dst.IP.To4() == nil {
@@ -537,10 +542,11 @@ func standBehind(route *netlink.Route, there []netlink.Route) {
 	}
 }
 
-// defaultMetric6 is the metric that the kernel gives an IPv6 route without one (IP6_RT_PRIO_USER).
+// defaultMetric6 is the metric that the kernel gives to an IPv6 route without a metric
+// (IP6_RT_PRIO_USER).
 const defaultMetric6 = 1024
 
-// containerRoutes returns the routes that the container must have.
+// containerRoutes returns the routes that the container must have through its interface.
 func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
 	var out []netlink.Route
 	for _, addr := range r.Addresses {

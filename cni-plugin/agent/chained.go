@@ -15,16 +15,16 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// In chained mode another plugin owns the interfaces. The agent puts four things on the node's end:
-// the frame filter, the switch's program (as a port), the ingress filter after it, and the egress
-// filter. It never touches addresses, routes, settings or the interface itself, and removes only
-// these four.
+// In chained mode another plugin owns the interfaces. The agent attaches four things to the node's
+// end of an interface: the frame filter, the switch's program (as a port), the ingress filter, and
+// the egress filter. It never changes addresses, routes, settings or the interface itself. It
+// removes only these four things.
 
 // ChainedSteps are the steps of Chain, in their order.
 var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepReply}
 
-// Chain makes an interface that the previous plugin made a port of the switch. If it fails it
-// leaves nothing behind.
+// Chain makes an interface that the previous plugin made a port of the switch. If it fails, it
+// leaves no trace.
 func (a *Agent) Chain(req *agentapi.Chain) error {
 	if err := errors.Join(completeChain(req), a.checkReserved(req.Addresses)); err != nil {
 		return err
@@ -85,7 +85,7 @@ func completeChain(req *agentapi.Chain) error {
 	return nil
 }
 
-// chain runs the steps of a chained attachment.
+// chain makes a chained attachment step by step.
 func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	for _, s := range []struct {
 		name string
@@ -104,9 +104,9 @@ func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	return nil
 }
 
-// makeWayChained forgets stale attachments with the same name, interface or addresses. If one of
-// them is alive it refuses the request: netcraq-cni is in the list twice, or a plugin's result is
-// wrong.
+// makeWayChained forgets stale attachments that have the same name, interface or addresses as the
+// request. If such an attachment still exists, it refuses the request. Then netcraq-cni is in the
+// list twice, or a plugin's result is wrong.
 func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	for _, r := range a.records {
 		same, shared := r.Attachment == req.Attachment, sharedAddress(r, req)
@@ -132,7 +132,7 @@ func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	return nil
 }
 
-// sharedAddress returns an address that both an attachment and a request have, or "".
+// sharedAddress returns an address that both the attachment r and the request have, or "".
 func sharedAddress(r *agentapi.Record, req *agentapi.Chain) string {
 	for _, x := range r.Addresses {
 		for _, y := range req.Addresses {
@@ -144,9 +144,9 @@ func sharedAddress(r *agentapi.Record, req *agentapi.Chain) string {
 	return ""
 }
 
-// ends returns the two ends of a container's interface. The kernel identifies the node's end, not a
-// plugin's result, which may be wrong: it is the interface in this namespace whose peer has the
-// container interface's index and is in the container's namespace.
+// ends returns the two ends of a container's interface. It does not trust a plugin's result, which
+// may be wrong, and asks the kernel for the node's end. That is the interface in this namespace
+// whose peer is in the container's namespace and has the container interface's index.
 func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 	inside, err = c.handle.LinkByName(name)
 	if isNotFound(err) {
@@ -175,7 +175,8 @@ func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 	return nil, nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "the other end of the container's %s is not in the node's network namespace", name)
 }
 
-// has returns an error that names the wanted addresses that an interface of the container lacks.
+// has returns an error if an interface of the container lacks any of the wanted addresses. The
+// error names these addresses.
 func (c *container) has(l netlink.Link, want []agentapi.Address) error {
 	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -195,7 +196,8 @@ func interfaceOf(l netlink.Link) agentapi.Interface {
 }
 
 // linkOf returns the node's interface of an attachment. For another plugin's interface the index
-// must match too: some plugins derive interface names from pods' names, which may be used again.
+// must match, too, because some plugins derive an interface's name from the pod's name, which
+// another pod may get later.
 func linkOf(r *agentapi.Record) (netlink.Link, error) {
 	if !r.Chained {
 		return linkByName(r.Host.Name)
@@ -207,14 +209,15 @@ func linkOf(r *agentapi.Record) (netlink.Link, error) {
 	return l, err
 }
 
-// unfilter takes the filters off another plugin's interface.
+// unfilter removes the filters from another plugin's interface.
 func unfilter(r *agentapi.Record) error {
 	if _, err := linkOf(r); isNotFound(err) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	// Remove the egress filter first, because the ingress filter takes the qdisc clsact with it.
+	// The egress filter comes first, because the removal of the ingress filter also removes the
+	// qdisc clsact.
 	for _, detach := range []func(int) error{ingressfilter.DetachEgress, ingressfilter.Detach, framefilter.Detach} {
 		err := detach(r.Index)
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
@@ -224,8 +227,8 @@ func unfilter(r *agentapi.Record) error {
 	return nil
 }
 
-// Release removes every port and filter from other plugins' interfaces, which are then as they were
-// before. An agent that is uninstalled calls it.
+// Release removes every port and filter from other plugins' interfaces. These are then as they were
+// before. An agent calls Release when it is uninstalled.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,8 +242,8 @@ func (a *Agent) Release() error {
 	return errors.Join(errs...)
 }
 
-// ReleaseRecorded does what Release does for an agent that has ended, from the records in its
-// folder.
+// ReleaseRecorded does the same as Release for an agent that has ended. It finds the interfaces by
+// the records in the agent's folder.
 func ReleaseRecorded(dir string) error {
 	s, err := openStore(dir)
 	if err != nil {
@@ -261,8 +264,8 @@ func ReleaseRecorded(dir string) error {
 	return errors.Join(errs...)
 }
 
-// checkChained checks that the port is at the same interface as before; the other plugin checks the
-// rest of the interface.
+// checkChained checks that the port is still at the same interface. The other plugin checks
+// everything else of the interface.
 func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *container, note func(string, ...any)) {
 	host, inside, err := space.ends(req.IfName)
 	if err != nil {
@@ -273,7 +276,7 @@ func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *con
 		note("the node's end of %s is %s, not %s", req.IfName, host.Attrs().Name, r.Host.Name)
 		return
 	}
-	want := cmp.Or(req.Container.MAC, r.Container.MAC) // a later plugin may have changed it
+	want := cmp.Or(req.Container.MAC, r.Container.MAC) // a later plugin may have changed the MAC address
 	if mac := inside.Attrs().HardwareAddr.String(); !strings.EqualFold(mac, want) {
 		note("%s has the Ethernet address %s, not %s", req.IfName, mac, want)
 	}

@@ -30,10 +30,10 @@ func (k *cluster) agents() *apps.DaemonSet {
 	return d
 }
 
-// TestChainedInCluster: agents chain themselves after the bridge plugin, on nodes that have no pod
-// prefixes in the API server. Pods use a chain over both nodes. Replaced agents stay in the plugin
-// list. Agents whose DaemonSet is deleted remove themselves, and leave files and interfaces as they
-// were before.
+// TestChainedInCluster runs agents that chain themselves after the bridge plugin, on nodes that
+// have no pod prefixes in the API server. Pods use a chain over both nodes. When an agent is
+// replaced, its entry stays in the plugin list. When their DaemonSet is deleted, the agents remove
+// themselves, and leave files and interfaces as they were before.
 func TestChainedInCluster(t *testing.T) {
 	k := newCluster(t, 2, "--chained")
 	k.noCIDRs = true
@@ -134,7 +134,7 @@ func TestChainedInCluster(t *testing.T) {
 		}
 	}
 	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
-	check(t, a.del(t, a.list(), p)) // with the bridge plugin's list
+	check(t, a.del(t, a.list(), p)) // this DEL uses the bridge plugin's list
 	check(t, b.del(t, b.list(), q))
 	a.expectOnlyTheirs(t)
 }

@@ -32,7 +32,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// bridgePlugin and ptpPlugin are the CNI project's plugins, as the plugin before netcraq-cni.
+// bridgePlugin and ptpPlugin return configurations of the CNI project's plugins. Such a plugin is
+// before netcraq-cni in the list.
 func (n *node) bridgePlugin() map[string]any {
 	return map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": n.hostLocal()}
 }
@@ -46,7 +47,7 @@ func (n *node) hostLocal() map[string]any {
 		"ranges": [][]map[string]string{{{"subnet": n.cidr.String()}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
 }
 
-// chainedPlugin is netcraq-cni chained after another plugin.
+// chainedPlugin returns the configuration of netcraq-cni when it is chained after another plugin.
 func (n *node) chainedPlugin() map[string]any {
 	return map[string]any{"type": "netcraq-cni", "chained": true, "socket": n.socket()}
 }
@@ -54,7 +55,7 @@ func (n *node) chainedPlugin() map[string]any {
 // others are the plugins whose interfaces netcraq-cni shares.
 var others = map[string]func(*node) map[string]any{"bridge": (*node).bridgePlugin, "ptp": (*node).ptpPlugin}
 
-// underlay makes routes between the nodes' pods, as the pods' network would.
+// underlay makes routes between the nodes' pods, which the pods' network usually makes.
 func underlay(t *testing.T, nodes []*node) {
 	t.Helper()
 	for i, n := range nodes {
@@ -76,9 +77,9 @@ func (n *node) mustAddTo(t testing.TB, l *libcni.NetworkConfigList) *pod {
 	return p
 }
 
-// TestBehind forms a chain over the switches of two nodes whose pods' network another plugin makes.
-// Pods talk to each other as before, and to the chain. Their forged packets do not get in. A
-// restart, DEL, CHECK and GC leave the other plugin's work as it is.
+// TestBehind forms a chain over the switches of two nodes. Another plugin makes the network of the
+// nodes' pods. Pods reach each other as before, and also the chain. Their forged packets do not
+// arrive. A restart, DEL, CHECK and GC do not change the other plugin's work.
 func TestBehind(t *testing.T) {
 	for other := range others {
 		for _, engine := range []string{"ebpf", "interp"} {
@@ -94,7 +95,7 @@ func chained(t *testing.T, other, engine string) {
 	a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
 	underlay(t, nodes)
 	alone := a.list(before(a))
-	old := a.mustAddTo(t, alone) // made before the agent starts
+	old := a.mustAddTo(t, alone) // this pod is made before the agent starts
 	a.start()
 	b.start()
 	la, lb := a.list(before(a), a.chainedPlugin()), b.list(before(b), b.chainedPlugin())
@@ -111,7 +112,7 @@ func chained(t *testing.T, other, engine string) {
 	expect(t, "a process of the node", newClient(t, a.space), key, "bob")
 	allTalk := func() {
 		t.Helper()
-		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // all other traffic continues
+		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // pods can still reach each other
 			check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 		}
 		check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -136,8 +137,8 @@ func chained(t *testing.T, other, engine string) {
 	contained(t, nodes, p)
 	forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
-	// With the agent killed the other plugin's network still works, and no NetCRAQ packet of a pod
-	// gets past the filters.
+	// With the agent killed, the other plugin's network still works. No NetCRAQ packet of a pod
+	// passes the filters.
 	host := hostEnd(t, a, p)
 	a.kill()
 	allTalk()
@@ -149,8 +150,8 @@ func chained(t *testing.T, other, engine string) {
 	late := a.newPod(t)
 	_, err = a.add(t, la, late)
 	expectCode(t, "ADD without an agent", err, types.ErrTryAgainLater)
-	check(t, a.del(t, la, late)) // runtimes send DEL after a failed ADD
-	check(t, a.del(t, la, r))    // the other plugin's pods need no agent for it
+	check(t, a.del(t, la, late)) // runtimes also send DEL after a failed ADD
+	check(t, a.del(t, la, r))    // this DEL needs no agent, because it is for another plugin's pod
 	a.start()
 	for _, pair := range [][2]*pod{{p, q}, {old, q}} {
 		check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
@@ -170,9 +171,9 @@ func chained(t *testing.T, other, engine string) {
 }
 
 // forgedByNeighbour makes a pod that is not a port of the switch send forged answers of the chain
-// to a pod that is, over the bridge they share: in every encapsulation that a kernel unwraps, and
-// from other ports of the chain's address. They arrive only without the filter at the receiver's
-// end.
+// to a pod that is a port. The packets go over the pods' common bridge. They have every
+// encapsulation that a kernel unwraps, and also other source ports of the chain's address. They
+// arrive only without the filter at the receiver's end.
 func forgedByNeighbour(t *testing.T, n *node, from, to *pod) {
 	t.Helper()
 	sh(t, "ip", "netns", "exec", n.space, "sh", "-c", // the bridge must not depend on br_netfilter, which may be loaded
@@ -220,13 +221,13 @@ func forgedByNeighbour(t *testing.T, n *node, from, to *pod) {
 		t.Error("an answer in the chain's name, which a neighbour on the bridge has forged, arrives")
 	}
 	poll.Until(t, 10*time.Second, "one arrives without the filter: else the test means nothing", func() bool {
-		n.onHost(t, hostEnd(t, n, to), ingressfilter.DetachEgress) // the agent puts it back
+		n.onHost(t, hostEnd(t, n, to), ingressfilter.DetachEgress) // the agent attaches the filter again
 		return arrives(50*time.Millisecond, answer(service).Frame())
 	})
 }
 
-// guardsComeBack removes all filters from a pod's interface, and waits until the agent has restored
-// them.
+// guardsComeBack removes all filters from a pod's interface, and waits until the agent has attached
+// them again.
 func guardsComeBack(t *testing.T, n *node, p *pod) {
 	t.Helper()
 	host := hostEnd(t, n, p)
@@ -242,7 +243,8 @@ func guardsComeBack(t *testing.T, n *node, p *pod) {
 	}
 }
 
-// expectOnlyTheirs is expectNothingLeft, but permits the node's own things and the bridge's route.
+// expectOnlyTheirs is like expectNothingLeft, but permits the node's own things and the bridge's
+// route.
 func (n *node) expectOnlyTheirs(t testing.TB) {
 	t.Helper()
 	for _, l := range n.left(t) {
@@ -252,14 +254,15 @@ func (n *node) expectOnlyTheirs(t testing.TB) {
 	}
 }
 
-// withoutIPv6 keeps the kernel from adding IPv6 addresses to interfaces while a test compares them.
+// withoutIPv6 disables IPv6, so that the kernel adds no IPv6 addresses to interfaces while a test
+// compares them.
 func (n *node) withoutIPv6() {
 	n.t.Helper()
 	sh(n.t, "ip", "netns", "exec", n.space, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
 }
 
-// picture is all visible state of the node's network: interfaces, addresses, routes, bridge ports,
-// qdiscs, filters, and tcx programs by their identifiers.
+// picture returns all visible state of the node's network as text: interfaces, addresses, routes,
+// bridge ports, qdiscs, filters, and tcx programs by their identifiers.
 func picture(t testing.TB, n *node) string {
 	t.Helper()
 	var out strings.Builder
@@ -297,12 +300,11 @@ func picture(t testing.TB, n *node) string {
 		return struct{}{}, nil
 	})
 	check(t, err)
-	// without the counters of clocks and conntrack
+	// The result omits values that clocks and conntrack change.
 	return regexp.MustCompile(`(valid_lft|expires|used|gc_timer|hello_timer|tcn_timer|topology_change_timer|message_age_timer|forward_delay_timer|hold_timer) +[0-9.a-z]+`).
 		ReplaceAllString(out.String(), "$1")
 }
 
-// tables returns the nftables tables.
 func tables(t testing.TB, n *node) string {
 	t.Helper()
 	found, err := inside(t, n.space, func() ([]*nftables.Table, error) {
@@ -320,8 +322,8 @@ func tables(t testing.TB, n *node) string {
 	return out
 }
 
-// TestChainedLeavesNoTrace: DEL, GC and removal take everything of a port away, and leave the other
-// plugin's work as it was before.
+// TestChainedLeavesNoTrace checks that DEL, GC and removal take away everything of a port. The
+// other plugin's work must be as it was before.
 func TestChainedLeavesNoTrace(t *testing.T) {
 	for other, before := range others {
 		t.Run(other, func(t *testing.T) {
@@ -376,7 +378,8 @@ func TestChainedLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestChainedResult: the plugin passes the previous result on unchanged, whatever it contains.
+// TestChainedResult checks that the plugin returns the previous result unchanged, whatever it
+// contains.
 func TestChainedResult(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.start()
@@ -399,7 +402,7 @@ func TestChainedResult(t *testing.T) {
 	}
 }
 
-// chained is the configuration that a runtime gives the chained plugin.
+// chained returns the configuration that a runtime gives to the chained plugin.
 func (n *node) chained(version, result string) string {
 	prev := ""
 	if result != "" {
@@ -408,7 +411,7 @@ func (n *node) chained(version, result string) string {
 	return fmt.Sprintf(`{"cniVersion":%q,"name":"pods",%s"type":"netcraq-cni","chained":true,"socket":%q}`, version, prev, n.socket())
 }
 
-// plug runs the plugin as a runtime does.
+// plug runs the plugin's binary as a runtime does.
 func (n *node) plug(t testing.TB, p *pod, command, stdin string) (string, error) {
 	t.Helper()
 	c := exec.Command("ip", "netns", "exec", n.space, filepath.Join(n.bin, "netcraq-cni"))
@@ -426,7 +429,7 @@ func (n *node) plug(t testing.TB, p *pod, command, stdin string) (string, error)
 }
 
 // TestChainedLies gives the plugin false results, lists in a wrong order, and namespaces that are
-// not the pod's. The agent believes only the kernel, and leaves nothing of a refused request.
+// not the pod's. The agent must believe only the kernel. A refused request must leave no trace.
 func TestChainedLies(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.withoutIPv6()
@@ -484,13 +487,14 @@ func TestChainedLies(t *testing.T) {
 	host.rt.NetNS = "/dev/null"
 	refused("no namespace", &host, strings.ReplaceAll(good, p.rt.NetNS, host.rt.NetNS), 0, "")
 
-	// A pair whose other end is in a third namespace: a pod in a pod.
+	// The other end of this pair of interfaces is in a third namespace, as for a pod inside a pod.
 	third, nested := namespace(t, "third"), n.newPod(t)
 	nested.ip = netip.MustParseAddr("10.244.1.200")
 	sh(t, "ip", "-n", third, "link", "add", "x", "type", "veth", "peer", "name", "eth0", "netns", nested.space)
 	sh(t, "ip", "-n", nested.space, "addr", "add", "10.244.1.200/24", "dev", "eth0")
 	refused("the other end is elsewhere", nested, n.chained("1.0.0", result(inside("eth0", nested.rt.NetNS), ip(nested.ip, 0))), space, "is not in the node's network namespace")
-	// Both ends in the pod, the second with an index that an interface of the node has.
+	// Both ends of this pair are in the pod. The second end has the index of one of the node's
+	// interfaces.
 	own := n.newPod(t)
 	sh(t, "ip", "-n", own.space, "link", "add", "eth0", "type", "veth", "peer", "name", "y")
 	sh(t, "ip", "-n", own.space, "addr", "add", "10.244.1.201/24", "dev", "eth0")
@@ -499,12 +503,12 @@ func TestChainedLies(t *testing.T) {
 	sh(t, "ip", "-n", noPair.space, "link", "add", "eth0", "type", "bridge")
 	sh(t, "ip", "-n", noPair.space, "addr", "add", "10.244.1.202/24", "dev", "eth0")
 	refused("no pair", noPair, n.chained("1.0.0", result(inside("eth0", noPair.rt.NetNS), ip(netip.MustParseAddr("10.244.1.202"), 0))), invalid, "of the type bridge")
-	// A pod that has assigned itself another pod's address.
+	// This pod has assigned itself the address of another pod.
 	thief := n.mustAddTo(t, alone)
 	sh(t, "ip", "-n", thief.space, "addr", "add", victim.ip.String()+"/24", "dev", "eth0")
 	refused("another's address, taken", thief, n.chained("1.0.0", result(inside("eth0", thief.rt.NetNS), ip(victim.ip, 0))), invalid, "is that of "+victim.rt.ContainerID)
 
-	// A false interface name has no effect: the port is at the pod's own interface.
+	// A false interface name has no effect, because the port is at the pod's own interface.
 	lie := n.chained("1.0.0", result(fmt.Sprintf(`{"name":%q},%s`, theirs, inside("eth0", p.rt.NetNS)), ip(p.ip, 1)))
 	_, err := n.plug(t, p, "ADD", lie)
 	check(t, err)
@@ -523,8 +527,8 @@ func TestChainedLies(t *testing.T) {
 	_, err = n.plug(t, p, "DEL", lie)
 	check(t, err)
 
-	// netcraq-cni twice in one list: the second ADD fails with that reason, and the runtime's DEL
-	// leaves nothing.
+	// netcraq-cni is twice in this list. The second ADD fails and says so, and the runtime's DEL
+	// then removes everything.
 	twice := n.list(n.bridgePlugin(), n.chainedPlugin(), n.chainedPlugin())
 	d := n.newPod(t)
 	_, err = n.add(t, twice, d)
@@ -544,8 +548,8 @@ func TestChainedLies(t *testing.T) {
 	check(t, talk(t, victim.space, p.space, netip.AddrPortFrom(p.ip, 80)))
 }
 
-// TestChainedCheck changes things that CHECK must find, and things that are the other plugin's to
-// find.
+// TestChainedCheck changes things that CHECK must notice, and things that only the other plugin's
+// CHECK must notice.
 func TestChainedCheck(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.start()
@@ -586,13 +590,14 @@ func TestChainedCheck(t *testing.T) {
 	sh(t, "ip", "-n", p.space, "link", "set", "eth0", "address", "02:00:00:00:00:01")
 	_, err := n.plug(t, p, "CHECK", n.chained("1.0.0", fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[],
 		"interfaces":[{"name":"eth0","sandbox":%q,"mac":"02:00:00:00:00:01"}]}`, p.rt.NetNS)))
-	check(t, err) // a later plugin has changed it
+	// CHECK accepts a MAC address that a later plugin has changed.
+	check(t, err)
 	check(t, n.del(t, l, p))
 	n.expectNothingLeft(t)
 }
 
-// TestChainedKilledInAdd kills the agent before each step. The runtime's DEL, for which the other
-// plugin's pod needs no agent, and the next agent leave nothing.
+// TestChainedKilledInAdd kills the agent before each step. The runtime's DEL does not need an
+// agent, because the pod is another plugin's. Then the next agent removes what is left.
 func TestChainedKilledInAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	l := n.list(n.bridgePlugin(), n.chainedPlugin())

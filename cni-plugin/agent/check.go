@@ -14,7 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Check compares an attachment with its record and its ADD result, and names every difference.
+// Check compares an attachment with its record and with the result of ADD. Its error names every
+// difference.
 func (a *Agent) Check(req *agentapi.Check) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,7 +47,7 @@ func (a *Agent) Check(req *agentapi.Check) error {
 }
 
 // checkLink compares an interface with ADD's result. It prefers the CNI result to the record,
-// because a later plugin of the list (tuning) may have changed the interface.
+// because a later plugin of the list (for example tuning) may have changed the interface.
 func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note func(string, ...any)) {
 	at := l.Attrs()
 	mtu := want.MTU
@@ -62,7 +63,7 @@ func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note 
 	if mac := at.HardwareAddr.String(); !strings.EqualFold(mac, want.MAC) {
 		note("%s has the Ethernet address %s, not %s", at.Name, mac, want.MAC)
 	}
-	// tuning changes the MTU without writing it into the result.
+	// tuning changes the MTU, but not the MTU in the result.
 	if at.MTU != want.MTU && !(lower && want.MTU == mtu && at.MTU < mtu) {
 		note("%s has an MTU of %d bytes, not %d", at.Name, at.MTU, want.MTU)
 	}
@@ -103,7 +104,7 @@ func (a *Agent) checkHost(r *agentapi.Record, req *agentapi.Check, note func(str
 	}
 }
 
-// checkFilters notes which filters an interface lacks.
+// checkFilters calls note for each filter that an interface lacks.
 func checkFilters(index int, name string, note func(string, ...any)) {
 	if there, err := ingressfilter.Attached(index); err != nil || !there {
 		note("%s has no ingress filter (%v)", name, err)
@@ -166,7 +167,8 @@ func hasAddress(addrs []netlink.Addr, want netip.Addr, bits int) bool {
 	return false
 }
 
-// hasRoute reports whether there is a route to a destination, through a gateway if one is given.
+// hasRoute reports whether there is a route to a destination. If by is valid, the route must go
+// through this gateway.
 func hasRoute(routes []netlink.Route, to netip.Prefix, by netip.Addr) bool {
 	for _, r := range routes {
 		if r.Dst == nil {

@@ -36,13 +36,14 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// These tests run the whole path: a runtime's library (libcni), the plugin's binary, the agent's
+// These tests run everything: a runtime's library (libcni), the plugin's binary, the agent's
 // binary, and network namespaces for nodes and pods. Namespace names begin with the PID of the test
-// process, so that the next run can remove those of a killed run.
+// process. So the next run can remove namespaces that a killed run has left.
 
 const namespacePrefix = "ncqtest-"
 
-// envDies makes this test binary an agent that kills itself before a step of its first attachment.
+// envDies is an environment variable that makes this test binary run as an agent. The agent kills
+// itself before a step of its first attachment.
 const envDies = "NETCRAQ_TEST_AGENT_DIES_AT"
 
 var binaries struct {
@@ -66,7 +67,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mortalAgent is netcraq-agent, but it kills itself at a step.
+// mortalAgent runs netcraq-agent, and kills the process at a step.
 func mortalAgent(socket, state, dieAt string) error {
 	l, err := agent.Listen(socket)
 	if err != nil {
@@ -93,7 +94,7 @@ func mortalAgent(socket, state, dieAt string) error {
 	return http.Serve(l, a.Handler())
 }
 
-// needs skips the test if privileges or tools are missing, and builds the binaries once.
+// needs skips the test if privileges or tools are missing. It builds the binaries once.
 func needs(t testing.TB) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -121,7 +122,7 @@ func needs(t testing.TB) string {
 	return binaries.dir
 }
 
-// removeOld removes namespaces of test processes that are dead.
+// removeOld removes the namespaces of test processes that are dead.
 func removeOld() {
 	names, _ := filepath.Glob("/var/run/netns/" + namespacePrefix + "*")
 	for _, n := range names {
@@ -162,8 +163,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// inside runs f on a thread in a network namespace. Sockets that f opens and processes that it
-// starts are in that namespace.
+// inside runs f on a thread in a network namespace. The sockets that f opens and the processes that
+// it starts are in that namespace.
 func inside[T any](t testing.TB, space string, f func() (T, error)) (T, error) {
 	t.Helper()
 	type result struct {
@@ -193,16 +194,16 @@ func inside[T any](t testing.TB, space string, f func() (T, error)) (T, error) {
 type node struct {
 	t      testing.TB
 	space  string
-	dir    string // files of the agent, of host-local and of libcni
+	dir    string // folder for files of the agent, of host-local and of libcni
 	bin    string
 	cidr   netip.Prefix
-	second netip.Prefix // pods' prefix of the second address family; zero if pods have one family
+	second netip.Prefix // pods' prefix of the second address family; zero if pods have only one family
 	args   []string     // the agent's arguments
 	agent  *exec.Cmd
 	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
-	lan    string // the namespace with the bridge or the router, if there is one
-	file   string // the plugin list that pods are made with; "": only netcraq-cni
+	lan    string // namespace of the bridge or router, if there is one
+	file   string // plugin list with which pods are made; "" means a list with only netcraq-cni
 }
 
 // newNode makes a node without an agent.
@@ -211,7 +212,7 @@ func newNode(t testing.TB, cidr string, args ...string) *node {
 	n := &node{t: t, bin: needs(t), space: namespace(t, "node"), dir: t.TempDir(), cidr: netip.MustParsePrefix(
 		cidr), args: args}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.dir, "cache"),
-		// set here, because otherwise libcni sets it at the first call, from any goroutine
+		// set explicitly, because otherwise libcni sets it at the first call, from any goroutine
 		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}})
 	t.Cleanup(func() {
 		n.kill()
@@ -225,13 +226,13 @@ func newNode(t testing.TB, cidr string, args ...string) *node {
 func (n *node) socket() string { return filepath.Join(n.dir, "run", "agent.sock") }
 func (n *node) state() string  { return filepath.Join(n.dir, "run", "attachments") }
 
-// start starts the agent and waits until it is ready.
+// start starts the node's agent and waits until the agent is ready.
 func (n *node) start() {
 	n.t.Helper()
 	n.launch(nil, append([]string{filepath.Join(n.bin, "netcraq-agent"), "--socket", n.socket(), "--state-dir", n.state(), "--log-level", "debug"}, n.args...)...)
 }
 
-// startMortal starts an agent that dies before a step.
+// startMortal starts an agent that kills itself before a step.
 func (n *node) startMortal(step string) {
 	n.t.Helper()
 	n.launch([]string{envDies + "=" + step}, os.Args[0], n.socket(), n.state())
@@ -256,7 +257,7 @@ func (n *node) launch(env []string, command ...string) {
 	}, n.output.String)
 }
 
-// kill kills the agent with SIGKILL if it is alive.
+// kill kills the node's agent with SIGKILL if it runs.
 func (n *node) kill() {
 	if n.agent != nil {
 		_ = n.agent.Process.Kill()
@@ -265,7 +266,7 @@ func (n *node) kill() {
 	}
 }
 
-// died waits for the agent to end by itself.
+// died waits until the agent has ended by itself.
 func (n *node) died() {
 	n.t.Helper()
 	done := make(chan error, 1)
@@ -278,7 +279,7 @@ func (n *node) died() {
 	}
 }
 
-// plugin is netcraq-cni's configuration.
+// plugin returns the configuration of netcraq-cni.
 func (n *node) plugin() map[string]any {
 	var ranges [][]map[string]string
 	var routes []map[string]string
@@ -292,7 +293,7 @@ func (n *node) plugin() map[string]any {
 		"dataDir": filepath.Join(n.dir, "addresses"), "ranges": ranges, "routes": routes}}
 }
 
-// anyAddress returns the unspecified address of an address's family.
+// anyAddress returns the unspecified address of the same family, 0.0.0.0 or ::.
 func anyAddress(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		return netip.IPv6Unspecified()
@@ -300,7 +301,8 @@ func anyAddress(a netip.Addr) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// list is a network configuration list of plugins; without arguments it has only netcraq-cni.
+// list returns a network configuration list with plugins. Without arguments the list has only
+// netcraq-cni.
 func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
 	if len(plugins) == 0 && n.file != "" {
@@ -311,7 +313,7 @@ func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	return n.listOf("1.1.0", plugins...)
 }
 
-// listOf is list for a version of the CNI specification.
+// listOf is like list, for a given version of the CNI specification.
 func (n *node) listOf(version string, plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
 	if len(plugins) == 0 {
@@ -329,8 +331,8 @@ type pod struct {
 	space  string
 	rt     *libcni.RuntimeConf
 	ip     netip.Addr
-	ips    []netip.Addr // all of them, ip first
-	object *corev1.Pod  // where there is an API server
+	ips    []netip.Addr // all addresses of the pod; the first one is ip
+	object *corev1.Pod  // object of the pod, if there is an API server
 }
 
 func (n *node) newPod(t testing.TB) *pod {
@@ -339,7 +341,7 @@ func (n *node) newPod(t testing.TB) *pod {
 	return &pod{space: space, rt: &libcni.RuntimeConf{ContainerID: space, NetNS: "/var/run/netns/" + space, IfName: "eth0"}}
 }
 
-// add runs ADD.
+// add runs ADD of a list for a pod.
 func (n *node) add(t testing.TB, l *libcni.NetworkConfigList, p *pod) (*current.Result, error) {
 	t.Helper()
 	r, err := inside(t, n.space, func() (types.Result, error) {
@@ -443,12 +445,13 @@ func (n *node) expectNothingLeft(t testing.TB) {
 	}
 }
 
-// listen makes a TCP server listen at a port, on all addresses of a family.
+// listen starts listening for TCP at a port, on all addresses of the address's family.
 func listen(at netip.AddrPort) (net.Listener, error) {
 	return net.Listen("tcp", netip.AddrPortFrom(anyAddress(at.Addr()), at.Port()).String())
 }
 
-// talk makes a TCP client in one namespace send a line to a server in another, and read it back.
+// talk makes a TCP client in one namespace send a line to a server in another namespace. The client
+// must read the line back.
 func talk(t testing.TB, from, to string, addr netip.AddrPort) error {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return listen(addr) })
@@ -502,7 +505,7 @@ func say(t testing.TB, from string, addr netip.AddrPort) error {
 	return err
 }
 
-// gcArgs are GC's arguments with the pods that remain valid.
+// gcArgs returns the arguments of a GC for which only these pods are valid.
 func gcArgs(valid ...*pod) *libcni.GCArgs {
 	args := &libcni.GCArgs{}
 	for _, p := range valid {
@@ -512,7 +515,7 @@ func gcArgs(valid ...*pod) *libcni.GCArgs {
 	return args
 }
 
-// talkVia is talk with a server that is reached through another address and port.
+// talkVia is like talk, but the client reaches the server through another address and port.
 func talkVia(t testing.TB, from, to string, addr netip.AddrPort, port uint16) error {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", port)) })
@@ -522,7 +525,8 @@ func talkVia(t testing.TB, from, to string, addr netip.AddrPort, port uint16) er
 	return say(t, from, addr)
 }
 
-// send sends bytes over TCP and returns the time until the last was read.
+// send sends a number of bytes over TCP. It returns the time until the receiver has read the last
+// byte.
 func send(t testing.TB, from, to string, addr netip.AddrPort, bytes int64) time.Duration {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", addr.Port())) })

@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestCNITool uses the CNI project's own tool as a runtime: a list with the three plugins of a
-// usual configuration; STATUS, ADD and CHECK; CHECK of an interface that was tampered with; DEL
-// twice; GC.
+// TestCNITool uses the CNI project's own tool as the container runtime, with a list of the three
+// usual plugins. It runs STATUS, ADD and CHECK, a CHECK of an interface that was tampered with, DEL
+// twice, and GC.
 func TestCNITool(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -70,8 +70,8 @@ func TestCNITool(t *testing.T) {
 	}
 	do("del", "pods", p.rt.NetNS)
 	do("del", "pods", p.rt.NetNS)
-	// cnitool gives GC no list of valid attachments. libcni itself sends DEL for those in its
-	// cache.
+	// cnitool gives GC no list of valid attachments. libcni itself sends a DEL for each attachment
+	// in its cache.
 	if out, err := tool("gc", "pods", q.rt.NetNS); err == nil || !strings.Contains(out, "valid-attachments") {
 		t.Errorf("gc without a list: %v, %s", err, out)
 	}

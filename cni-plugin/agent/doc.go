@@ -1,5 +1,5 @@
-// Package agent attaches containers to a node's switch. It is the half of the CNI plugin that has
-// privileges and keeps state.
+// Package agent attaches containers to a node's switch. It is the part of the CNI plugin that has
+// privileges and stores state.
 //
 //	         container's namespace │ node's namespace
 //	                               │
@@ -7,15 +7,15 @@
 //	                        veth   │          (NetCRAQ's  (what is
 //	                               │           packets)    left of them: dropped)
 //
-// An attachment is a pair of interfaces. Everything else belongs to the node's end, and goes with
-// it: the ingress filter, the gateway's address, the route to the container. So a removal deletes
-// one interface. The interface's name is derived from the names of network, container and
-// interface, so the agent can find it even without a record.
+// An attachment is a pair of interfaces. The ingress filter, the gateway's address and the route to
+// the container all belong to the node's end, and disappear with it. So the agent removes an
+// attachment by deleting one interface. The interface's name is derived from the names of network,
+// container and interface, so the agent can find it even without a record.
 //
 // The agent's state is one record per attachment in a folder (store.go). The agent writes the
-// record before it makes the interface and removes it last. An agent that is killed in the middle
-// of an ADD finds a record in state "adding" when it starts, and undoes it. If the agent is killed
-// at any other time, the next one finds everything as it was and makes the containers' interfaces
-// ports again, under the same numbers. Containers do not notice, because the switch takes only
-// NetCRAQ packets.
+// record before it makes the interface and removes it last. If an agent is killed in the middle of
+// an ADD, the next agent finds a record in state "adding" and undoes the attachment. If an agent is
+// killed at any other time, the next agent finds everything as it was. It makes the containers'
+// interfaces ports again, under the same numbers. Containers do not notice, because the switch
+// takes only NetCRAQ packets.
 package agent

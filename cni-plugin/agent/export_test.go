@@ -6,5 +6,5 @@ func WithStep(o Options, f func(name string)) Options {
 	return o
 }
 
-// PodRules are the rules at a pod's interface.
+// PodRules are the filter rules at the interface of a pod.
 var PodRules = podRules

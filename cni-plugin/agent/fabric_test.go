@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// rack is three top-of-rack switches, each connected to each, with a node at each of the first two.
-// Their P4Runtime servers are on the nodes' link:
+// rack has three top-of-rack switches. Each two of them are connected, and the first two also have
+// a node each. The P4Runtime servers of the switches are on the nodes' link:
 //
 //	node1 ─1 tor1 2──2 tor2 1─ node2
 //	            3╲    ╱3
@@ -123,9 +123,10 @@ func (r *rack) kill(i int) {
 	}
 }
 
-// carriesNothing makes a pod of the first node, with the fast path's annotation, send every kind of
-// packet to the chain. None leaves the node, not even through a Service whose address the node
-// translates to the chain's; any user who may create Services can set one up.
+// carriesNothing makes a pod of the first node send every kind of packet to the chain. The pod has
+// the annotation for the fast path. No packet may leave the node. This includes packets to a
+// Service whose address the node translates to the chain's address. Any user who may create
+// Services can set up such a Service.
 func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	k.t.Helper()
 	space := k.nodes[0].space
@@ -146,7 +147,7 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 		})
 		check(k.t, err)
 	}
-	own := netip.MustParseAddr("172.16.0.1") // the masqueraded source address; a packet might also leave with the pod's own
+	own := netip.MustParseAddr("172.16.0.1") // source address of the pod's packets after masquerading
 	leaves := func(expected bool, do func()) bool {
 		return seen(k.t, space, "rack0", own, wire.Port, expected, do) ||
 			!expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)
@@ -162,7 +163,7 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	if strings.Count(said, "answers 0") != 9 {
 		k.t.Errorf("a pod is answered: %s", said)
 	}
-	if k.nodes[0].agent == nil { // the next agent puts the filter back
+	if k.nodes[0].agent == nil { // the next agent attaches the filter again
 		_, err := inside(k.t, space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
 		check(k.t, err)
 		if !leaves(true, viaService) {
@@ -171,9 +172,9 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	}
 }
 
-// TestFabric uses top-of-rack switches that are listed in a file and run on no node. They form a
-// chain; the nodes use it and their pods cannot; one switch dies and comes back; the leader is
-// killed. Any switch that speaks P4Runtime and runs p4c's output will do.
+// TestFabric uses top-of-rack switches that run on no node and are listed in a file. They form a
+// chain. The nodes can use the chain, and their pods cannot. One switch dies and comes back, and
+// the leader is killed. Any switch that speaks P4Runtime and runs p4c's output will do.
 func TestFabric(t *testing.T) {
 	for _, target := range []string{"netcraq-switch", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestFabric(t *testing.T) {
 				k.nodes[i].args = append(k.nodes[i].args, "--fabric", r.file)
 				k.join(i)
 			}
-			// A NetcraqNode from before the fabric was configured:
+			// This NetcraqNode is left from a time before the fabric was configured.
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"},
 				Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
 			k.allow("team", "fast")

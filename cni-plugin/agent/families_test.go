@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// familiesLAN is lan for two nodes with given address families, "4", "6" or "46", for the nodes'
-// link and for the pods. The node's own family comes first.
+// familiesLAN is like lan, for two nodes. The nodes' link and the pods have these address families:
+// "4", "6" or "46". The family of the node's own address comes first.
 func familiesLAN(t *testing.T, nodeFamilies, podFamilies string, routed bool, args ...string) []*node {
 	t.Helper()
 	needs(t)
@@ -83,8 +83,8 @@ func familiesLAN(t *testing.T, nodeFamilies, podFamilies string, routed bool, ar
 	return nodes
 }
 
-// TestFamilies makes pods of two nodes talk in each family that they have, whatever families the
-// nodes' link has.
+// TestFamilies makes pods of two nodes talk in each address family that the pods have. It does so
+// for all families of the nodes' link.
 func TestFamilies(t *testing.T) {
 	for _, c := range []struct {
 		name, nodes, pods string
@@ -122,7 +122,7 @@ func TestFamilies(t *testing.T) {
 						if seen != pair[0].ips[i] {
 							t.Errorf("%s: who asks is %s, not %s", ip, seen, pair[0].ips[i])
 						}
-						// as large as fits without fragments, and larger
+						// the first size fits without fragments, and the second one does not
 						for _, size := range []string{"1300", "4000"} {
 							ping := exec.Command("ip", "netns", "exec", pair[0].space, "ping", "-c1", "-W5", "-s", size, ip.String())
 							if out, err := ping.CombinedOutput(); err != nil {
@@ -131,13 +131,13 @@ func TestFamilies(t *testing.T) {
 						}
 					}
 				}
-				for _, ip := range q.ips { // from the node itself, as kubelet's probes
+				for _, ip := range q.ips { // kubelet's probes also come from the node itself
 					check(t, talk(t, b.space, q.space, netip.AddrPortFrom(ip, 80)))
 				}
 			}
 			everything()
 			check(t, a.check(t, a.list(), p))
-			// Killing and starting the agent changes nothing, and it repairs settings that another
+			// A restart of the agent changes nothing. The agent also repairs settings that another
 			// program has changed.
 			a.kill()
 			for to := range c.routes {
@@ -158,7 +158,7 @@ func TestFamilies(t *testing.T) {
 				check(t, a.del(t, a.list(), x))
 			}
 			for _, l := range a.left(t) {
-				// the node's own tunnel interface stays
+				// the node keeps its own tunnel interface
 				if l != "interface "+podroutes.Device && l != "interface "+podroutes.Device6 && !strings.HasSuffix(l, ":0:1::/128") {
 					t.Errorf("left: %s", l)
 				}
@@ -167,7 +167,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// family is the ip command's option for a prefix's family.
+// family returns the ip command's option for the address family of a prefix.
 func family(prefix string) string {
 	if strings.Contains(prefix, ":") {
 		return "-6"
@@ -175,8 +175,8 @@ func family(prefix string) string {
 	return "-4"
 }
 
-// forgedSource makes a pod send an IPv6 packet to another pod, once from its own address and once
-// from a third pod's.
+// forgedSource makes a pod send an IPv6 packet to another pod. It does so once from its own
+// address, and once from the address of a third pod.
 func forgedSource(t *testing.T, a, b *node, p, q *pod, i int) {
 	t.Helper()
 	mac, err := inside(t, a.space, func() (net.HardwareAddr, error) {
@@ -216,8 +216,8 @@ func forgedSource(t *testing.T, a, b *node, p, q *pod, i int) {
 	}
 }
 
-// TestWorldFamilies makes pods talk, in both families, to a host outside of the cluster that has no
-// routes to pods.
+// TestWorldFamilies makes pods talk to a host outside of the cluster that has no routes to pods. It
+// does so in both address families.
 func TestWorldFamilies(t *testing.T) {
 	for _, families := range []string{"6", "46"} {
 		t.Run(families, func(t *testing.T) {
@@ -252,8 +252,8 @@ func TestWorldFamilies(t *testing.T) {
 	}
 }
 
-// TestTunnels6: only packets that the other node sends over the nodes' link come out of a tunnel
-// over IPv6; a pod's forged ones do not.
+// TestTunnels6 checks a tunnel over IPv6. Only packets that the other node sends over the nodes'
+// link may come out of it. A pod's forged packets may not.
 func TestTunnels6(t *testing.T) {
 	nodes := familiesLAN(t, "6", "6", true, "--routes", "vxlan")
 	a, b := nodes[0], nodes[1]
@@ -261,7 +261,7 @@ func TestTunnels6(t *testing.T) {
 	b.start()
 	p, q := a.mustAdd(t), b.mustAdd(t)
 	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
-	// a frame in the tunnel, from "node2" to the pod p, as VXLAN
+	// This is a VXLAN frame in the tunnel, from "node2" to the pod p.
 	inner := udptest.Packet{EthernetDst: tunnelMAC(t, a), EthernetSrc: tunnelMAC(t, b),
 		Src: netip.AddrPortFrom(q.ip, 5000),
 		Dst: netip.AddrPortFrom(p.ip, 5002), Payload: make([]byte, 64)}.Frame6()
@@ -320,7 +320,7 @@ func TestTunnels6(t *testing.T) {
 	}, func() string { return sh(t, "ip", "-n", a.space, "-6", "route") })
 }
 
-// tunnelMAC is the Ethernet address of a node's end of tunnels over IPv6.
+// tunnelMAC returns the Ethernet address of a node's end of the tunnels over IPv6.
 func tunnelMAC(t *testing.T, n *node) net.HardwareAddr {
 	t.Helper()
 	mac, err := inside(t, n.space, func() (net.HardwareAddr, error) {

@@ -26,9 +26,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
 )
 
-// TestFastPath: pods' ports are closed. A pod that asks for the fast path and is allowed it can
-// read and write the keys of its namespace and no others. Attacks from pods with and without
-// CAP_NET_RAW change nothing.
+// TestFastPath checks that pods' ports are closed by default. A pod that requests the fast path,
+// and is allowed to use it, can read and write only the keys of its namespace. Attacks from pods
+// with and without CAP_NET_RAW must change nothing.
 func TestFastPath(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFastPath(t *testing.T) {
 					sent := number(t, said, `sent (\d+)`)
 					least := uint64(sent)
 					if engine == "interp" {
-						least = min(least, 100) // a full socket of the interpreter drops copies
+						least = min(least, 100) // the interpreter drops copies when its socket is full
 					}
 					if c.p != stranger && sent > 0 && plain[name] && after.Events["drop_closed_port"]-before.Events["drop_closed_port"] < least {
 						t.Errorf("%s: of %d packets the switch has dropped %v", name, sent, dropped)
@@ -125,7 +125,7 @@ func TestFastPath(t *testing.T) {
 					}
 				}
 			}
-			k.sessions(control, service, mine, stranger, quiet, key) // no attack has used up the sessions
+			k.sessions(control, service, mine, stranger, quiet, key) // no attack may have used up the sessions
 			if said := attack(mine, "nobody", "reads", "writes"); strings.Count(said, " OK ") != 2 {
 				t.Errorf("not even a pod with a right to the key is answered: the test means nothing: %s", said)
 			}
@@ -143,7 +143,7 @@ func TestFastPath(t *testing.T) {
 			t.Logf("%s", strings.ReplaceAll(strings.TrimSpace(<-flooded), "\n", "; "))
 			unchanged("a flood")
 
-			// Only root on a node can send queries to the switch.
+			// Only root's processes on a node can send queries to the switch.
 			ask := []string{"probe", "--service", service.String(), "--key", fmt.Sprint(uint32(common))}
 			if said := k.testpod(&pod{space: k.nodes[0].space}, "root", ask...); !strings.Contains(said, `OK "secret"`) {
 				t.Errorf("root on the node: %s", said)
@@ -167,11 +167,11 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
-// plain are the attacks whose packets all reach the switch unchanged, if they use their own source
-// address.
+// plain are the attacks whose packets all reach the switch unchanged if they have the pod's own
+// source address.
 var plain = map[string]bool{"reads": true, "writes": true, "sessions": true, "stamped": true, "acks": true}
 
-// number returns the number that a pattern matches in a text.
+// number returns the number in a text that a pattern captures.
 func number(t *testing.T, text, pattern string) int {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -197,7 +197,8 @@ func (k *cluster) testpod(p *pod, as string, args ...string) string {
 	return string(out)
 }
 
-// becomes waits until a client may, or may not, read a key.
+// becomes waits until a client may read a key. If the argument may is false, it waits until the
+// client may not.
 func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	k.t.Helper()
 	until(k.t, fmt.Sprintf("a pod may read: %v", may), func() error {
@@ -211,8 +212,8 @@ func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	})
 }
 
-// sessions leases sessions to a pod with the fast path and to the node, by their addresses. Each
-// can use only its own. A pod whose port is closed gets no session.
+// sessions leases sessions to a pod with the fast path and to the node, by their addresses. Each of
+// the two can use only its own session. A pod whose port is closed gets no session.
 func (k *cluster) sessions(control *admin.Client, service netip.Addr, mine, stranger, quiet *pod, key wire.Key) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -245,7 +246,7 @@ func (k *cluster) sessions(control *admin.Client, service netip.Addr, mine, stra
 	}
 }
 
-// ask sends a packet from a namespace repeatedly until an answer comes.
+// ask sends a packet from a namespace, again and again, until an answer comes.
 func ask(t *testing.T, space string, service netip.Addr, p wire.Packet) wire.Packet {
 	t.Helper()
 	c, err := inside(t, space, func() (net.Conn, error) {

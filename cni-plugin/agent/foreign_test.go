@@ -23,20 +23,21 @@ import (
 
 // Verdicts of a tc program (linux/pkt_cls.h, linux/bpf.h).
 const (
-	passToNext  = -1 // TCX_NEXT, TC_ACT_UNSPEC: the next program gets the packet, too
-	passToStack = 0  // TCX_PASS, TC_ACT_OK: no further program gets it
+	passToNext  = -1 // TCX_NEXT, TC_ACT_UNSPEC; the next program also gets the packet
+	passToStack = 0  // TCX_PASS, TC_ACT_OK; no further program gets the packet
 	dropped     = 2
 )
 
-// foreignProgram is another network's program at the node's end of a pod's interface. It counts the
-// packets it gets.
+// foreignProgram is a program of another network at the node's end of a pod's interface. It counts
+// the packets that it gets.
 type foreignProgram struct {
 	t       *testing.T
 	program *ebpf.Program
 	counts  *ebpf.Map
 }
 
-// newForeign makes a foreignProgram with one verdict for NetCRAQ packets and one for all others.
+// newForeign makes a foreignProgram. It has one verdict for NetCRAQ packets and one for all other
+// packets.
 func newForeign(t *testing.T, onNetCRAQ, onOthers int32) *foreignProgram {
 	t.Helper()
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -65,7 +66,8 @@ func newForeign(t *testing.T, onNetCRAQ, onOthers int32) *foreignProgram {
 	return &foreignProgram{t, p, counts}
 }
 
-// seen returns the numbers of NetCRAQ and of other packets since the last call.
+// seen returns how many NetCRAQ packets and other packets the program has got since the last call
+// of seen.
 func (f *foreignProgram) seen() (netcraq, others uint32) {
 	f.t.Helper()
 	var c [2]uint32
@@ -77,7 +79,7 @@ func (f *foreignProgram) seen() (netcraq, others uint32) {
 // at attaches a foreignProgram to an interface.
 type at func(f *foreignProgram, ifindex int) (detach func() error, err error)
 
-// tcx attaches by a link, as Cilium does on Linux 6.6 and later (at the tail).
+// tcx attaches a program with a link, as Cilium does on Linux 6.6 and later (at the tail).
 func tcx(anchor link.Anchor) at {
 	return func(f *foreignProgram, ifindex int) (func() error, error) {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: f.program,
@@ -89,7 +91,7 @@ func tcx(anchor link.Anchor) at {
 	}
 }
 
-// clsact attaches by a filter, as Cilium does on older kernels.
+// clsact attaches a program with a tc filter, as Cilium does on older kernels.
 func clsact(f *foreignProgram, ifindex int) (func() error, error) {
 	q := &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex,
 		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
@@ -101,17 +103,18 @@ func clsact(f *foreignProgram, ifindex int) (func() error, error) {
 	return func() error { return errors.Join(netlink.FilterDel(b), netlink.QdiscDel(q)) }, netlink.FilterAdd(b)
 }
 
-// TestForeignPrograms: another network's program at the same interface still gets its packets,
-// whether it is before or after the switch's program. NetCRAQ works unless that program keeps
-// NetCRAQ packets. The program is still attached, unchanged, when the port has gone.
+// TestForeignPrograms checks a program of another network at the same interface, before or after
+// the switch's program. The program must still get its packets. NetCRAQ must work unless the
+// program keeps NetCRAQ packets. When the port has gone, the program must still be attached,
+// unchanged.
 func TestForeignPrograms(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		where               at
 		onNetCRAQ, onOthers int32
-		after               bool // --after-others
-		works               bool // NetCRAQ works
-		meets               bool // the program gets NetCRAQ packets
+		after               bool // agent runs with --after-others
+		works               bool // NetCRAQ is expected to work
+		meets               bool // the foreign program is expected to get NetCRAQ packets
 	}{
 		{"tcx, lets pass, behind", tcx(link.Tail()), passToNext, passToNext, false, true, false},
 		{"tcx, takes all for the stack, behind", tcx(link.Tail()), passToStack, passToStack, false, true, false},
@@ -163,7 +166,7 @@ func TestForeignPrograms(t *testing.T) {
 			}
 			ask("at first", c.works)
 
-			// With the agent killed, no one routes the packets that the switch would have taken.
+			// With the agent killed, no one routes packets that the switch would have taken.
 			n.kill()
 			request := wire.Packet{Op: wire.Ack}
 			from, to := netip.AddrPortFrom(p.ip, 5001), netip.AddrPortFrom(q.ip, wire.Port)
@@ -197,7 +200,7 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// reads returns the value that a client reads within a second.
+// reads returns the value that a client reads, or gives up after a second.
 func reads(c *client.Client, key wire.Key) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -208,7 +211,7 @@ func reads(c *client.Client, key wire.Key) string {
 	return string(r.Value)
 }
 
-// peerOf returns the kernel's name for the node's end of a pod's interface.
+// peerOf returns the name of the node's end of a pod's interface, as the kernel knows it.
 func peerOf(t *testing.T, n *node, p *pod) string {
 	t.Helper()
 	index, err := inside(t, p.space, func() (int, error) {
@@ -230,7 +233,7 @@ func peerOf(t *testing.T, n *node, p *pod) string {
 	return name
 }
 
-// chainPod and unchainPod run ADD and DEL of only the plugin, for an existing pod.
+// chainPod and unchainPod run ADD and DEL of only netcraq-cni, for an existing pod.
 func (n *node) chainPod(t testing.TB, p *pod) error {
 	t.Helper()
 	_, err := n.plug(t, p, "ADD", n.chained("1.0.0", fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[{"address":"%s/24"}]}`, p.ip)))

@@ -28,7 +28,7 @@ func (p *pod) sendFrames(t *testing.T, frames ...[]byte) {
 	check(t, err)
 }
 
-// packetFrom is a UDP packet from a pod to its node.
+// packetFrom returns a UDP packet from a pod, with the Ethernet addresses of the pod and its node.
 func packetFrom(t *testing.T, n *node, p *pod, from, to netip.AddrPort, payload []byte) udptest.Packet {
 	t.Helper()
 	macs, err := inside(t, n.space, func() (net.HardwareAddr, error) {
@@ -43,7 +43,7 @@ func packetFrom(t *testing.T, n *node, p *pod, from, to netip.AddrPort, payload 
 		Dst: to, Payload: payload, Mark: len(payload) - 2}
 }
 
-// tunnelled is a frame in a tunnel from the first of two nodes to the second.
+// tunnelled returns inner as a frame in the tunnel from the first of two nodes to the second.
 func tunnelled(t *testing.T, nodes []*node, inner []byte) []byte {
 	t.Helper()
 	vni, err := inside(t, nodes[0].space, func() (int, error) {
@@ -61,10 +61,11 @@ func tunnelled(t *testing.T, nodes []*node, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(vni)<<8), inner...)
 }
 
-// forgedFabric makes a pod of the first node forge acknowledgements and stamped writes of a switch,
-// to other switches and in the tunnel between them, in every encapsulation that a kernel unwraps.
-// No switch accepts them while the filters are in place. Without the filters the tail accepts a
-// stamped write that seems to come from its predecessor, which shows that the filters stop it.
+// forgedFabric makes a pod of the first node forge acknowledgements and stamped writes of a switch.
+// The pod sends them to other switches and into the tunnel between the switches, in every
+// encapsulation that a kernel unwraps. No switch may accept them while the filters are attached.
+// Without the filters, the tail accepts a stamped write that seems to come from its predecessor.
+// This shows that the filters stop it.
 func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, readers map[string]*client.Client) {
 	t.Helper()
 	ack, err := forged.Marshal(wire.Profile128)
@@ -84,7 +85,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	own, s1, s2 := netip.AddrPortFrom(p.ip, wire.Port), at("10.0.255.1", wire.Port), at("10.0.255.2", wire.Port)
 	inTunnel := func(from, to netip.AddrPort, node string, payload []byte) udptest.Packet {
 		inner := packetFrom(t, nodes[0], p, from, to, payload)
-		inner.ID = 0xffff // the controller's principal
+		inner.ID = 0xffff // ID of the controller's principal
 		return packetFrom(t, nodes[0], p, netip.AddrPortFrom(p.ip, 5000), at(node, podroutes.VXLANPort),
 			tunnelled(t, nodes, inner.Frame()))
 	}
@@ -123,7 +124,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	double.Tags = []udptest.Tag{{Type: 0x8100}, {Type: 0x8100}}
 	defer atPod(func(ifindex int) error { return ingressfilter.Attach(ifindex, agent.PodRules) })
 	poll.Until(t, 5*time.Second, "without the filters somebody believes a forged write: else the test means nothing", func() bool {
-		atPod(ingressfilter.Detach) // repeatedly, because the agent puts it back
+		atPod(ingressfilter.Detach) // repeated, because the agent attaches the filter again
 		p.sendFrames(t, double.Frame())
 		for name, c := range readers {
 			if r, err := c.Get(t.Context(), forged.Key); err == nil && string(r.Value) == string(forged.Value) {
@@ -135,8 +136,8 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	})
 }
 
-// contained makes the second of two nodes send packets other than NetCRAQ's in the tunnel between
-// the switches, as a compromised node could. The first node's stack does not route them.
+// contained makes the second of two nodes send packets other than NetCRAQ's into the tunnel between
+// the switches, as a compromised node could. The first node's stack must not route them.
 func contained(t *testing.T, nodes []*node, p *pod) {
 	t.Helper()
 	names := []string{podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.2")}),
@@ -170,14 +171,14 @@ func contained(t *testing.T, nodes []*node, p *pod) {
 		check(t, err)
 	}
 	poll.Until(t, 5*time.Second, "it is routed without the filter: else the test means nothing", func() bool {
-		filter(func() error { return ingressfilter.Detach(l.Index) }) // the agent puts it back
+		filter(func() error { return ingressfilter.Detach(l.Index) }) // the agent attaches the filter again
 		return arrives(50 * time.Millisecond)
 	})
 	filter(func() error { return ingressfilter.Attach(l.Index, ingressfilter.Rules{Everything: true}) })
 }
 
-// openTunnels removes the rules from the tunnels' tables. It keeps the tables, because the agent
-// would restore missing ones at once.
+// openTunnels removes the rules from the tables that protect the tunnels. It does not remove the
+// tables, because the agent would restore missing tables at once.
 func openTunnels() error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -189,7 +190,7 @@ func openTunnels() error {
 	return conn.Flush()
 }
 
-// sendFrame sends frames through an interface of the thread's network namespace.
+// sendFrame sends frames through an interface in the network namespace of the current thread.
 func sendFrame(iface string, frames ...[]byte) error {
 	l, err := net.InterfaceByName(iface)
 	if err != nil {

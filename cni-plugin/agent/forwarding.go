@@ -14,9 +14,9 @@ import (
 
 // EnableForwarding makes the node forward IPv4 and IPv6 packets.
 //
-// A router ignores Router Advertisements: when an interface starts to forward IPv6, the kernel
-// drops the default route that it learnt from them. EnableForwarding sets accept_ra to 2 on such
-// interfaces, so that the node keeps the route.
+// A router ignores Router Advertisements. So when an interface starts to forward IPv6, the kernel
+// drops the default route that it has learnt from them. EnableForwarding sets accept_ra to 2 on
+// such interfaces, so that the node keeps the route.
 func EnableForwarding() error {
 	if _, _, err := forwardIPv4(); err != nil {
 		return err
@@ -47,14 +47,15 @@ func forwardIPv6() (path string, changed bool, err error) {
 // allForwarding is the path of the setting that makes a node forward IPv6.
 const allForwarding = "ipv6/conf/all/forwarding"
 
-// keepRouters makes interfaces with routes from Router Advertisements continue to accept them.
+// keepRouters finds the interfaces that have routes from Router Advertisements. It makes them
+// continue to accept Router Advertisements.
 func keepRouters() error {
 	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
 			netlink.RT_FILTER_PROTOCOL)
 	})
 	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil // there is no IPv6
+		return nil // the machine has no IPv6
 	}
 	if err != nil {
 		return fmt.Errorf("listing the routes that routers have told: %w", err)

@@ -32,14 +32,15 @@ func advertise(iface string) error {
 	}
 	ra := make([]byte, 16)
 	ra[0], ra[4] = 134, 64
-	binary.BigEndian.PutUint16(ra[6:], 1800) // the router's lifetime, in seconds
+	binary.BigEndian.PutUint16(ra[6:], 1800) // lifetime of the router in seconds
 	to := unix.SockaddrInet6{ZoneId: uint32(l.Index)}
 	copy(to.Addr[:], net.IPv6linklocalallnodes)
 	return unix.Sendto(fd, ra, 0, &to)
 }
 
-// TestRouterAdvertisements: a node that gets its IPv6 default route from a router keeps the route
-// when it starts to forward, and still accepts the router's next advertisement.
+// TestRouterAdvertisements checks a node that gets its IPv6 default route from a router. The node
+// must not lose the route when it starts to forward. It must also accept the router's next
+// advertisement.
 func TestRouterAdvertisements(t *testing.T) {
 	needs(t)
 	node, router := namespace(t, "node"), namespace(t, "router")

@@ -36,18 +36,19 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// cluster is a real API server and network namespaces for nodes, on one link, where agents run as
-// they do in a cluster. There is no kubelet: the tests create Nodes and call the plugin.
+// cluster has a real API server, and a network namespace for each node. All nodes are on one link,
+// and their agents run as in a real cluster. There is no kubelet, so the tests create Nodes and
+// call the plugin.
 type cluster struct {
 	*kubetest.Server
 	t       *testing.T
 	c       client.Client
 	options kubetest.Options
 	nodes   []*node
-	noCIDRs bool // nodes have no pod prefixes: another plugin assigns addresses
+	noCIDRs bool // the API server assigns no pod prefixes to nodes, because another plugin assigns addresses
 }
 
-// newCluster makes a cluster of n nodes. The first one is a control-plane node.
+// newCluster makes a cluster of n nodes. The first node is a control-plane node.
 func newCluster(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
 	nodes := lan(t, n, false)
@@ -60,7 +61,7 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 		}}
 	k := &cluster{Server: kubetest.Start(t, o), t: t, options: o, nodes: nodes}
 	k.Kubectl(t, o, "apply", "-f", "../deploy/namespace.yaml")
-	// without the fast path's admission policy: the leader enforces the fast path as well
+	// The fast path's admission policy is left out, because the leader also enforces the fast path.
 	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
 	k.Kubectl(t, o, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 	scheme, err := apiobjects.Scheme()
@@ -77,14 +78,14 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	return k
 }
 
-// account is a kubeconfig with a token of a service account that is bound to a node, as the agent's
-// pod has.
+// account returns a kubeconfig with a service account's token. The token is bound to a node, like
+// that of an agent's pod.
 func (k *cluster) account(i int, name string) string {
 	k.t.Helper()
 	return k.Kubeconfig(k.t, k.As(k.Token(k.t, "netcraq-system", name, k.name(i))))
 }
 
-// mayLead makes a node a control-plane node. Its agent may lead from its next start on.
+// mayLead makes a node a control-plane node. From its next start on, the node's agent may lead.
 func (k *cluster) mayLead(i int) {
 	k.t.Helper()
 	n := k.nodes[i]
@@ -114,7 +115,7 @@ func (k *cluster) join(i int) {
 	k.nodes[i].start()
 }
 
-// allow gives a service account the right to the fast path.
+// allow gives a service account the right to use the fast path.
 func (k *cluster) allow(namespace, account string) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -129,7 +130,8 @@ func (k *cluster) allow(namespace, account string) {
 		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}}))
 }
 
-// pod does what a scheduler and a kubelet do for a new pod, which may request the fast path.
+// pod does what a scheduler and a kubelet do for a new pod. If asks is set, the pod requests the
+// fast path.
 func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	k.t.Helper()
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: namespace},
@@ -147,7 +149,8 @@ func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	return p
 }
 
-// wait waits until a chain meets a condition.
+// wait waits until a chain meets a condition, and returns the chain. The condition is the function
+// is.
 func (k *cluster) wait(name, what string, is func(*v1alpha1.NetcraqChain) bool) *v1alpha1.NetcraqChain {
 	k.t.Helper()
 	c := &v1alpha1.NetcraqChain{}
@@ -169,21 +172,21 @@ func members(c *v1alpha1.NetcraqChain) string {
 	return strings.Join(out, " ")
 }
 
-// serving is a condition: a chain serves with n members.
+// serving returns a condition for wait: the chain serves with n members.
 func serving(n int) func(*v1alpha1.NetcraqChain) bool {
 	return func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady) && len(c.Status.Members) == n
 	}
 }
 
-// admin is a client of the controller's API, as a process on a node finds it.
+// admin returns a client of the controller's API. It finds the API as a process on a node does.
 func (k *cluster) admin(i int) *admin.Client {
 	return admin.NewClient(k.socket(i))
 }
 
-// TestKubernetes is the life of a cluster: nodes join, a chain forms, pods use it; agents are
-// killed, nodes leave and return, the leader changes, the API server stops for a while, chains are
-// created and deleted. No acknowledged write is lost.
+// TestKubernetes runs the life of a cluster. Nodes join, a chain forms, and pods use it. Agents are
+// killed, nodes leave and return, the leader changes, and the API server stops for a while. Chains
+// are created and deleted. No acknowledged write may be lost.
 func TestKubernetes(t *testing.T) {
 	k := newCluster(t, 3)
 	ctx := t.Context()
@@ -216,7 +219,7 @@ func TestKubernetes(t *testing.T) {
 	k.metric(2, "netcraq_agent_leading 0")
 
 	k.closed(p.space)
-	k.closed(k.nodes[0].space) // and not even the nodes' own processes get in
+	k.closed(k.nodes[0].space) // even the nodes' own processes cannot connect
 
 	t.Log("node 3 loses its agent, and gets it back")
 	k.nodes[2].kill()
@@ -237,19 +240,19 @@ func TestKubernetes(t *testing.T) {
 	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = []string{"node2"} })
 	k.wait("main", "without the excluded node", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node1 node3" })
 	k.nodes[1].kill()
-	k.nodes[1].start() // from its next start on it may lead
+	k.nodes[1].start() // from this start on, its agent may lead
 	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = nil })
 	k.wait("main", "whole again", serving(3))
 
 	t.Log("the API server stands still")
 	check(t, k.Stop())
-	time.Sleep(6 * time.Second) // longer than the Lease's duration
+	time.Sleep(6 * time.Second) // longer than the duration of the leader's Lease
 	expect(t, "a pod of node 1, without an API server", fromP, key, "carol")
 	put(t, control, fromP, key, "dave")
 	check(t, k.Continue())
 
 	t.Log("the leader is killed, and another leads")
-	// A gateway next to an agent that does not lead still reaches the leader's API.
+	// A gateway next to an agent that does not lead can still reach the leader's API.
 	other := k.admin(1)
 	if chains, err := other.Chains(ctx); err != nil || len(chains) != 1 || chains[0].Name != "main" {
 		t.Errorf("by the agent that stands by: %v, %v", chains, err)
@@ -305,7 +308,8 @@ func TestKubernetes(t *testing.T) {
 	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
 	})
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // the chain holds a key
+	// The chain main still holds a key.
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}}))
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}}))
 	until(t, "the chain that was deleted goes", func() error {
 		chains, err := other.Chains(ctx)
@@ -317,7 +321,7 @@ func TestKubernetes(t *testing.T) {
 
 	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
-	// a sealed cell does not fit into 16 bytes
+	// A sealed value does not fit into this chain's 16 bytes.
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"},
 		Spec: v1alpha1.NetcraqChainSpec{ID: 3, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000,
 			Placement: v1alpha1.Placement{Pins: []string{"/registry/pods/default/nothing"}}}}))
@@ -325,7 +329,7 @@ func TestKubernetes(t *testing.T) {
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
 	k.nodes[0].kill()
 	k.nodes[1].kill()
-	// while there is no leader
+	// No agent leads at this time.
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}}))
 	k.nodes[0].start()
 	k.nodes[1].start()
@@ -345,7 +349,7 @@ func TestKubernetes(t *testing.T) {
 	})
 }
 
-// placed requires that gateways see n placed keys in etcd.
+// placed requires that gateways see exactly n placed keys in etcd.
 func (k *cluster) placed(n int) error {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{k.Etcd}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
@@ -364,7 +368,8 @@ func (k *cluster) placed(n int) error {
 	return err
 }
 
-// closed tries to connect to the switches and agents of all nodes without a certificate.
+// closed tries to connect to the switches and agents of all nodes without a certificate. No
+// connection may succeed.
 func (k *cluster) closed(space string) {
 	k.t.Helper()
 	for i := range k.nodes {
@@ -378,7 +383,7 @@ func (k *cluster) closed(space string) {
 				}
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-				_, err = c.Read(make([]byte, 1)) // with TLS 1.3 a client learns of the refusal only when it reads
+				_, err = c.Read(make([]byte, 1)) // with TLS 1.3, a client learns of the refusal only when it reads
 				return struct{}{}, err
 			})
 			if err == nil || !strings.Contains(err.Error(), "certificate required") {
@@ -398,7 +403,7 @@ func (k *cluster) closed(space string) {
 	}
 }
 
-// change changes a chain's spec.
+// change changes the spec of a chain.
 func (k *cluster) change(name string, f func(*v1alpha1.NetcraqChainSpec)) {
 	k.t.Helper()
 	until(k.t, "the chain is changed", func() error {
@@ -411,7 +416,7 @@ func (k *cluster) change(name string, f func(*v1alpha1.NetcraqChainSpec)) {
 	})
 }
 
-// metric waits until an agent's metrics have a line.
+// metric waits until the metrics of a node's agent contain a line.
 func (k *cluster) metric(i int, line string) {
 	k.t.Helper()
 	to := lead(k.t, k.nodes[i].space, fmt.Sprintf("192.168.0.%d:9561", i+1))

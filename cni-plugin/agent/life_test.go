@@ -18,7 +18,7 @@ import (
 )
 
 // TestKilledInAdd kills the agent with SIGKILL before each step of an ADD. The plugin gives the
-// address back, and the next agent leaves nothing of the attachment.
+// address back. The next agent removes what is left of the attachment.
 func TestKilledInAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	l := n.list()
@@ -40,8 +40,8 @@ func TestKilledInAdd(t *testing.T) {
 				t.Errorf("DEL without an agent, of what has no interface: %v", err)
 			}
 			n.start()
-			// everything was done, but the plugin did not learn it: the address goes to the next
-			// pod, whose attachment removes this one
+			// Everything was done, but the plugin did not learn of it. The next pod gets the same
+			// address, and its attachment removes this one.
 			if step == agent.Steps[len(agent.Steps)-1] {
 				there, err := agentapi.NewClient(n.socket()).Attachments(context.Background())
 				check(t, err)
@@ -57,7 +57,7 @@ func TestKilledInAdd(t *testing.T) {
 			}
 			n.expectNothingLeft(t)
 			check(t, n.del(t, l, p)) // the runtime repeats its DEL
-			_, err = n.add(t, l, p)  // a second ADD of the same container finds nothing in its way
+			_, err = n.add(t, l, p)  // nothing is left that would make a second ADD of the same container fail
 			check(t, err)
 			check(t, n.check(t, l, p))
 			check(t, n.del(t, l, p))
@@ -88,7 +88,7 @@ func TestRestart(t *testing.T) {
 	if fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("attachments before:\n%v\nafter:\n%v", before, after)
 	}
-	// The next agent forgets a pod that was removed while no agent ran.
+	// When the next agent starts, it forgets a pod that was removed while no agent ran.
 	n.kill()
 	sh(t, "ip", "netns", "del", gone.space)
 	n.start()
@@ -152,8 +152,8 @@ func TestStorm(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// converse makes two pods talk continuously over one TCP connection. done stops them, and returns
-// the number of round trips and the longest one's duration.
+// converse makes two pods talk over one TCP connection without a pause. done stops them. It returns
+// the number of round trips and the duration of the longest one.
 func converse(t *testing.T, p, q *pod) (done func() (rounds int, longest time.Duration)) {
 	t.Helper()
 	var rounds int

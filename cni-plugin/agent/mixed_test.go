@@ -15,13 +15,13 @@ import (
 
 // TestMixedAgents upgrades a node's agent and its CNI plugin from the last release to this tree,
 // and back, in every order. Meanwhile two pods talk over one connection, which must not break. Each
-// pair makes, checks and removes attachments, also those of the pairs before it, because either
-// release must read the records of the other.
+// combination of agent and plugin makes, checks and removes attachments, also those that earlier
+// combinations made. So each release must be able to read the other's records.
 func TestMixedAgents(t *testing.T) {
 	old := before.Build(t, "./cni-plugin/netcraq-agent", "./cni-plugin/netcraq-cni")
 	n := newNode(t, "10.244.1.0/24")
 	now := n.bin
-	bin := t.TempDir() // libcni looks here for plugins
+	bin := t.TempDir() // libcni searches this folder for plugins
 	entries, err := os.ReadDir(now)
 	check(t, err)
 	for _, e := range entries {
@@ -72,7 +72,7 @@ func TestMixedAgents(t *testing.T) {
 		}
 		check(t, n.del(t, l, gone))
 		pods = append(pods, r)
-		if len(pods) > 3 { // made by an earlier pair
+		if len(pods) > 3 { // this pod was made by an earlier combination
 			check(t, n.del(t, l, pods[2]))
 			pods = append(pods[:2:2], pods[3:]...)
 		}

@@ -35,7 +35,8 @@ import (
 
 var service = netip.MustParseAddrPort("10.0.254.3:20035")
 
-// connectedPair starts two nodes on one link. Port 1 of each switch connects to the other switch.
+// connectedPair starts two nodes on one link. Port 1 of each node's switch connects to the other
+// node's switch.
 func connectedPair(t *testing.T, engine string) []*node {
 	t.Helper()
 	nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
@@ -46,8 +47,8 @@ func connectedPair(t *testing.T, engine string) []*node {
 	return nodes
 }
 
-// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write. Their forged
-// packets do not get in, whether the switch runs or was killed.
+// TestNetCRAQ forms a chain over the switches of two nodes, and pods read and write. Forged packets
+// of pods must not arrive, whether the switch runs or was killed.
 func TestNetCRAQ(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestNetCRAQ(t *testing.T) {
 			fromNode := newClient(t, a.space)
 			expect(t, "a process of the node", fromNode, key, "bob")
 			put(t, control, fromNode, key, "bob")
-			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // all other traffic continues
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // pods can still reach each other
 
 			before := untrusted(t, control, "s1")
 			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000),
@@ -91,7 +92,7 @@ func TestNetCRAQ(t *testing.T) {
 			contained(t, nodes, p)
 			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
-			// With the switch killed, pods cannot make the kernel carry packets that the switch
+			// With the switch killed, pods cannot make the kernel forward packets that the switch
 			// would have dropped.
 			a.kill()
 			see := func(expected bool) bool {
@@ -102,7 +103,7 @@ func TestNetCRAQ(t *testing.T) {
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
 			}
-			// It is the filters that drop them: either filter is enough.
+			// The filters drop these packets. Either of the two filters is enough.
 			_, err = inside(t, a.space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
 			check(t, err)
 			if see(false) {
@@ -119,21 +120,21 @@ func TestNetCRAQ(t *testing.T) {
 			if !see(true) {
 				t.Error("without switch and filters a pod's NetCRAQ packets do not leave the node: the test above means nothing")
 			}
-			a.start() // it puts the filters back
+			a.start() // the agent attaches the filters again
 			check(t, a.check(t, a.list(), p))
 		})
 	}
 }
 
 // TestPortOfADeletedPod deletes a pod without telling the controller, so that the pod's rights stay
-// in the node's switch, and attaches others. None of them gets the deleted pod's port.
+// in the node's switch. Then it attaches other pods. None of them may get the deleted pod's port.
 func TestPortOfADeletedPod(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
 			nodes := connectedPair(t, engine)
 			a, b := nodes[0], nodes[1]
 			p, q := a.mustAdd(t), b.mustAdd(t)
-			control := startController(t, nodes, p, q) // its topology has p at p's port
+			control := startController(t, nodes, p, q) // the controller's topology has p at p's port
 			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
@@ -147,7 +148,8 @@ func TestPortOfADeletedPod(t *testing.T) {
 	}
 }
 
-// nothing makes a pod with a closed port read and write through a switch, which drops the packets.
+// nothing makes a pod whose port is closed read and write through a switch. The switch must drop
+// the packets.
 func nothing(t *testing.T, control *admin.Client, sw, space string, key wire.Key) {
 	t.Helper()
 	before, err := control.Counters(t.Context(), sw)
@@ -170,9 +172,9 @@ func nothing(t *testing.T, control *admin.Client, sw, space string, key wire.Key
 	}
 }
 
-// startController brings up a chain over the nodes' switches, with node 1 as the head. P4Runtime
-// listens on the nodes' loopback, so the controller connects through lead. The nodes and the pods
-// in open have all rights, the other pods none.
+// startController starts a controller with a chain over the nodes' switches. Node 1 is the head.
+// P4Runtime listens on the nodes' loopback, so the controller connects through lead. The nodes and
+// the pods in open have all rights, and the other pods have none.
 func startController(t *testing.T, nodes []*node, open ...*pod) *admin.Client {
 	t.Helper()
 	type m = map[string]any
@@ -228,7 +230,8 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *admin.Client {
 	return control
 }
 
-// lead forwards connections from a port of this machine to an address in a network namespace.
+// lead forwards connections from a port of this machine to an address in a network namespace. It
+// returns the port's address.
 func lead(t *testing.T, space, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -299,11 +302,11 @@ func untrusted(t *testing.T, control *admin.Client, sw string) uint64 {
 	return c.Events["drop_untrusted"]
 }
 
-// forgery is a variant of a forged packet: plain, with an IP option, or as the first of two
-// fragments.
+// forgery is a variant of a forged packet: with an IP option, as the first of two fragments, or
+// neither.
 type forgery struct{ options, fragment bool }
 
-// send sends a packet from a pod through a raw socket, with any source address.
+// send sends a packet from a pod through a raw socket. The source address may be any address.
 func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire.Packet) {
 	t.Helper()
 	payload, err := packet.Marshal(wire.Profile128)
@@ -311,7 +314,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 	frame, err := (&wire.Frame{Src: from, Dst: to}).AppendTo(nil, payload)
 	check(t, err)
 	ip := frame[14:]
-	if f.options { // four times "no operation"
+	if f.options { // the IP option "no operation", four times
 		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1), ip[20:]...)
 		ip[0]++
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
@@ -333,7 +336,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 		}
 		defer unix.Close(fd)
 		for _, piece := range pieces {
-			binary.BigEndian.PutUint16(piece[4:], 4711) // the same identification in both fragments
+			binary.BigEndian.PutUint16(piece[4:], 4711) // both fragments have the same identification
 			err = errors.Join(err, unix.Sendto(fd, piece, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}))
 		}
 		return struct{}{}, err
@@ -341,7 +344,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 	check(t, err)
 }
 
-// forgedReplies makes a pod answer another pod's read in the chain's name.
+// forgedReplies makes a pod answer another pod's read as if it were the chain.
 func forgedReplies(t *testing.T, from, to *pod) {
 	t.Helper()
 	s, err := inside(t, to.space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:5000") })
@@ -355,7 +358,8 @@ func forgedReplies(t *testing.T, from, to *pod) {
 	if n, who, err := s.ReadFrom(make([]byte, 100)); err == nil {
 		t.Errorf("a forged reply of %d bytes from %v came through", n, who)
 	}
-	// Other UDP packets arrive, also with options and in fragments, so this test can send them.
+	// Other UDP packets arrive, also with options and in fragments. This shows that the test can
+	// send such packets.
 	for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
 		how.send(t, from, netip.AddrPortFrom(from.ip, 5001), netip.AddrPortFrom(to.ip, 5000), reply)
 		check(t, s.SetReadDeadline(time.Now().Add(3*time.Second)))
@@ -395,8 +399,8 @@ func unreachable(t *testing.T, p *pod, nodes []*node) {
 	}
 }
 
-// seen reports whether an interface of a namespace sees UDP from an address to a port after do was
-// called. It waits longer for an expected packet, because the machine may be busy.
+// seen calls do, and reports whether an interface of a namespace then sees UDP from an address to a
+// port. It waits longer for an expected packet, because the machine may be busy.
 func seen(t *testing.T, space, iface string, from netip.Addr, port uint16, expected bool, do func()) bool {
 	t.Helper()
 	fd, err := inside(t, space, func() (int, error) {
@@ -431,7 +435,7 @@ func seen(t *testing.T, space, iface string, from netip.Addr, port uint16, expec
 	return false
 }
 
-// hostEnd is the node's end of a pod's pair.
+// hostEnd returns the name of the node's end of a pod's interface pair.
 func hostEnd(t *testing.T, n *node, p *pod) string {
 	t.Helper()
 	records, err := os.ReadDir(n.state())

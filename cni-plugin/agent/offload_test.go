@@ -17,23 +17,25 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// mallory marks every packet that these tests forge.
+// mallory is a text that marks every packet that these tests forge.
 const mallory = "mallory!"
 
-// way is a path on which a pod's packets would reach another receiver.
+// way is a path on which packets of a pod could reach another receiver.
 type way struct {
 	from    *node  // the pod's node
-	out     string // the interface of that node that the packets leave by
-	space   string // the namespace where they would arrive
-	in      string // the interface where they would arrive
+	out     string // interface through which the packets leave the pod's node
+	space   string // namespace in which the packets would arrive
+	in      string // interface at which the packets would arrive
 	targets []netip.Addr
-	// masquerade is the address that the packets leave under, if that is not the pod's.
+	// masquerade is the source address with which the packets leave the node. It is not set if this
+	// is the pod's own address.
 	masquerade netip.Addr
 }
 
 // offloaded makes pods with raw sockets send frames that the kernel would change after all checks,
-// when they leave the node. None arrives as a packet of the switches or of tunnels. The pods' own
-// frames with checksum offload arrive; without the filter the forged ones arrive, too.
+// when the frames leave the node. No frame may arrive as a packet of the switches or of tunnels.
+// The pods' own frames with checksum offload must arrive. Without the filter, the forged frames
+// arrive, too.
 func (w *way) offloaded(t *testing.T, pods ...*pod) {
 	t.Helper()
 	if err := framefilter.Supported(); err != nil {
@@ -71,7 +73,7 @@ func (w *way) offloaded(t *testing.T, pods ...*pod) {
 			}
 			if i == 0 && j == 0 {
 				withoutFilter = func() bool {
-					w.from.onHost(t, host, framefilter.Detach) // the agent puts it back
+					w.from.onHost(t, host, framefilter.Detach) // repeated, because the agent attaches the filter again
 					return changes()
 				}
 			}
@@ -80,12 +82,12 @@ func (w *way) offloaded(t *testing.T, pods ...*pod) {
 	poll.Until(t, 20*time.Second, "without the filter one becomes so: else the test means nothing", withoutFilter)
 }
 
-// addressLike returns the pod's address in the same family as another address.
+// addressLike returns that address of the pod that has the same family as another address.
 func (p *pod) addressLike(other netip.Addr) netip.Addr {
 	return p.ips[slices.IndexFunc(p.ips, func(a netip.Addr) bool { return a.Is4() == other.Is4() })]
 }
 
-// ours reports whether ports are those of the switches or of nodes' tunnels.
+// ours reports whether UDP ports belong to the switches or to the nodes' tunnels.
 func ours(from, to uint16) bool {
 	return from == wire.Port || to == wire.Port || to == podroutes.VXLANPort
 }
@@ -95,17 +97,17 @@ type changed struct {
 	frame []byte
 }
 
-// changing turns a packet into frames that the kernel would change into other packets.
+// changing returns frames that the kernel would change into packets other than p.
 func (w *way) changing(p udptest.Packet) (all []changed) {
 	for _, c := range []struct {
-		field int // of UDP's header, in bytes
+		field int // offset in the UDP header, in bytes
 		port  uint16
 	}{{2, wire.Port}, {2, podroutes.VXLANPort}, {0, wire.Port}} {
 		frame := frameOf(p)
 		udp := int(udpOf(frame))
-		// the free variable is UDP's own checksum, which no one checks
+		// The UDP checksum of the changed packet can have any value, because no one checks it.
 		frame, o := udptest.Becoming(frame, udp, udp+c.field, udp+6, c.port)
-		if w.masquerade.Is4() { // the kernel adds it before it completes the checksum
+		if w.masquerade.Is4() { // the kernel changes the address before it completes the checksum
 			without, with := p.Src.Addr().As4(), w.masquerade.As4()
 			sum := uint32(binary.BigEndian.Uint16(frame[udp+6:]))
 			for i := 0; i < 4; i += 2 {
@@ -116,7 +118,7 @@ func (w *way) changing(p udptest.Packet) (all []changed) {
 		}
 		all = append(all, changed{o, frame})
 	}
-	// Several datagrams in one frame, each as long as the first one, which is a read.
+	// Several datagrams are in one frame. Each is as long as the first one, which is a read.
 	const segment = 48
 	p.Dst = netip.AddrPortFrom(p.Dst.Addr(), wire.Port)
 	frame := frameOf(p)
@@ -139,7 +141,7 @@ func frameOf(p udptest.Packet) []byte {
 	return p.Frame()
 }
 
-// udpOf is the offset of the UDP header in a frame that frameOf made.
+// udpOf returns the offset of the UDP header in a frame that frameOf has made.
 func udpOf(frame []byte) uint16 {
 	if frame[12] == 0x86 {
 		return 14 + 40
@@ -147,8 +149,8 @@ func udpOf(frame []byte) uint16 {
 	return 14 + 20
 }
 
-// forgedInside reports whether a frame contains a forged packet whose ports satisfy is, directly or
-// inside one or more tunnels of the pods' network.
+// forgedInside reports whether a frame contains a forged packet, directly or inside one or more
+// tunnels of the pods' network. The function is decides by a packet's ports whether it counts.
 func forgedInside(frame []byte, is func(from, to uint16) bool) bool {
 	if len(frame) < 14+20 || !bytes.Contains(frame, []byte(mallory)) {
 		return false
@@ -169,7 +171,7 @@ func forgedInside(frame []byte, is func(from, to uint16) bool) bool {
 	return is(from, to)
 }
 
-// spaceOf is a network namespace by its name.
+// spaceOf returns the network namespace with a name.
 func spaceOf(t *testing.T, name string) *udptest.Space {
 	t.Helper()
 	s, err := inside(t, name, func() (*udptest.Space, error) { return udptest.Here(t), nil })
@@ -177,7 +179,7 @@ func spaceOf(t *testing.T, name string) *udptest.Space {
 	return s
 }
 
-// flannelPort is where flannel's tunnels end.
+// flannelPort is the UDP port of flannel's tunnels.
 const flannelPort = 8472
 
 // flannelUnderlay connects the nodes' pods by a tunnel, as flannel does.
@@ -202,9 +204,10 @@ func flannelUnderlay(t *testing.T, nodes []*node) {
 	}
 }
 
-// TestOffloadedFrames: a frame that a pod leaves to the kernel to complete does not become a packet
-// of the switches after the checks, in any set-up of a node, over IPv4 and IPv6. TestNetCRAQ covers
-// tunnels between the switches, TestBehind bridge and ptp, TestFabric top-of-rack switches.
+// TestOffloadedFrames makes pods send frames that the kernel must complete. After the checks, no
+// such frame may become a packet of the switches. It tests all set-ups of a node, over IPv4 and
+// IPv6. TestNetCRAQ covers tunnels between the switches, TestBehind the plugins bridge and ptp, and
+// TestFabric top-of-rack switches.
 func TestOffloadedFrames(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run("uplink "+engine, func(t *testing.T) {
@@ -239,7 +242,7 @@ func TestOffloadedFrames(t *testing.T) {
 				n.start()
 				pods = append(pods, n.mustAdd(t))
 			}
-			slices.Reverse(pods[1].ips) // IPv6 first, because only the first one is tried without the filter, too
+			slices.Reverse(pods[1].ips) // IPv6 first: only the first address is also tried without the filter
 			(&way{from: nodes[0], out: "eth0", space: nodes[1].space, in: "eth0",
 				targets: append(pods[1].ips, netip.MustParseAddr("fd00:c::2"))}).offloaded(t, pods[0])
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// namedPorts is a switch whose tables name a set of ports.
+// namedPorts is a fake Switch whose tables name a set of ports.
 type namedPorts struct {
 	noSwitch
 	named map[uint32]bool
@@ -18,8 +18,8 @@ type namedPorts struct {
 
 func (s *namedPorts) NamedPorts() (map[uint32]bool, error) { return s.named, s.err }
 
-// TestFreePort checks which port an attachment gets: one that the switch's tables do not name, and
-// each port as late as possible after its last pod. A restart of the agent changes neither.
+// TestFreePort checks which port an attachment gets. The switch's tables must not name the port.
+// Each port must be reused as late as possible. A restart of the agent must not change this.
 func TestFreePort(t *testing.T) {
 	sw, dir := &namedPorts{}, t.TempDir()+"/attachments"
 	var a *Agent
@@ -52,7 +52,7 @@ func TestFreePort(t *testing.T) {
 		}
 	}
 	expect(64)
-	expect(65) // 64 is free again, but is not given yet
+	expect(65) // port 64 is free again, but is not reused yet
 	start()
 	expect(66)
 	a.records["a"] = &agentapi.Record{Port: 67}
@@ -61,7 +61,7 @@ func TestFreePort(t *testing.T) {
 	expect(66)
 	a.records["b"], a.records["c"] = &agentapi.Record{Port: 65}, &agentapi.Record{Port: 66}
 	refused("2 of 5 had pods that are deleted")
-	delete(sw.named, 68) // as the controller does
+	delete(sw.named, 68) // the controller also removes such entries
 	expect(68)
 	a.records["d"], a.records["e"], sw.named = &agentapi.Record{Port: 64}, &agentapi.Record{Port: 68}, nil
 	refused("all 5 ports of the node's switch are taken")
@@ -70,7 +70,7 @@ func TestFreePort(t *testing.T) {
 	if err := os.WriteFile(a.store.lastPortFile(), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expect(64) // an unreadable file is written again
+	expect(64) // the agent replaces an unreadable file
 	start()
 	expect(65)
 	sw.err = errors.New("the switch is closed")

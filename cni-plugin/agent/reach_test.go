@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// lan makes a number of nodes that share one link, or have a router between each two of them. The
-// bridge or router is in a namespace of its own.
+// lan makes nodes that share one link, or that have a router between each two of them. The bridge
+// or router is in its own namespace.
 func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	t.Helper()
 	needs(t)
@@ -62,14 +62,14 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	return nodes
 }
 
-// TestAcrossNodes makes pods of two nodes talk, with one link between the nodes, and with a router
-// that has no routes to pods.
+// TestAcrossNodes makes pods of two nodes talk. The nodes are on one link, or have a router between
+// them that has no routes to pods.
 func TestAcrossNodes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		routed bool
 		mode   string
-		route  string // expected in the node's route
+		route  string // text that the node's route to the other pods must contain
 	}{
 		{"one link", false, "auto", "via 192.168.0.2 dev eth0"},
 		{"routed", true, "auto", "via 10.244.2.0 dev " + podroutes.Device},
@@ -87,15 +87,16 @@ func TestAcrossNodes(t *testing.T) {
 			for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}} {
 				check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 			}
-			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself, as probes
+			// Probes also come from the node itself.
+			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
 				t.Errorf("ping: %v\n%s", err, out)
 			}
-			// Killing and starting the agent changes nothing, and it repairs routes that another
+			// A restart of the agent changes nothing. The agent also repairs routes that another
 			// program has changed.
 			a.kill()
 			sh(t, "ip", "-n", a.space, "route", "del", "10.244.2.0/24")
-			// a route to a node that has gone
+			// This is a route to a node that no longer exists.
 			sh(t, "ip", "-n", a.space, "route", "add", "10.99.0.0/16", "dev", "eth0", "protocol", fmt.Sprint(podroutes.Protocol))
 			a.start()
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -136,8 +137,8 @@ func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
 	return <-seen
 }
 
-// TestWorld makes a pod talk to a host outside of the cluster, which has no routes to pods, and to
-// one inside, which should see the pod's own address.
+// TestWorld makes a pod talk to a host outside of the cluster, which has no routes to pods. It also
+// makes the pod talk to a host inside, which must see the pod's own address.
 func TestWorld(t *testing.T) {
 	nodes := lan(t, 2, true)
 	a, b := nodes[0], nodes[1]
@@ -156,7 +157,8 @@ func TestWorld(t *testing.T) {
 	if seen := whoAsks(t, p.space, b.space, netip.AddrPortFrom(netip.MustParseAddr("192.168.2.2"), 80)); seen != p.ip {
 		t.Errorf("another node sees %s, not %s", seen, p.ip)
 	}
-	// Another start changes nothing. Without masquerading no answer comes back from outside.
+	// Another start of the agent changes nothing. Without masquerading, no answer comes back from
+	// outside.
 	outside := netip.AddrPortFrom(netip.MustParseAddr("192.168.1.1"), 80)
 	a.kill()
 	a.start()
@@ -171,8 +173,7 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestBothFamilies gives pods an IPv4 and an IPv6 address each, with and without gateways from
-// IPAM.
+// TestBothFamilies gives each pod an IPv4 and an IPv6 address, with and without gateways from IPAM.
 func TestBothFamilies(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
@@ -211,7 +212,7 @@ func TestBothFamilies(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestChained runs portmap and bandwidth after the plugin, as a cluster's list does.
+// TestChained runs the plugins portmap and bandwidth after netcraq-cni, as a cluster's list does.
 func TestChained(t *testing.T) {
 	if _, err := exec.LookPath("iptables"); err != nil {
 		if _, err := exec.LookPath("nft"); err != nil {
@@ -224,7 +225,7 @@ func TestChained(t *testing.T) {
 	l := n.list(n.plugin(), map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}},
 		map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}})
 	p := n.newPod(t)
-	const rate = 8_000_000 // bits a second
+	const rate = 8_000_000 // bits per second
 	p.rt.CapabilityArgs = map[string]any{
 		"portMappings": []map[string]any{{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}},
 		"bandwidth":    map[string]any{"ingressRate": rate, "ingressBurst": rate / 4, "egressRate": rate, "egressBurst": rate / 4},
@@ -235,9 +236,9 @@ func TestChained(t *testing.T) {
 		t.Errorf("the result of the list: %+v", result.Interfaces)
 	}
 	check(t, n.check(t, l, p))
-	// Through the node's port, from another machine.
+	// Another machine connects through the node's port.
 	check(t, talkVia(t, nodes[1].space, p.space, netip.MustParseAddrPort("192.168.0.1:8080"), 80))
-	// Both directions are limited: 2 MB take 2 s, less the burst.
+	// The bandwidth plugin limits both directions. So 2 MB take 2 s, less the burst.
 	for _, way := range []struct{ name, from, to, addr string }{{"to the pod", n.space, p.space, p.ip.String()},
 		{"from the pod", p.space, n.space, "10.244.1.1"}} {
 		took := send(t, way.from, way.to, netip.AddrPortFrom(netip.MustParseAddr(way.addr), 81), 2<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
-// Restore restores filters and settings of attachments that another program has removed or changed.
+// Restore repairs attachments whose filters or settings another program has removed or changed.
 func (a *Agent) Restore(report guards.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -32,7 +32,7 @@ func (a *Agent) Restore(report guards.Report) {
 				report(what, r.Host.Name, err)
 			}
 		}
-		if r.Chained { // the other plugin owns the settings
+		if r.Chained { // another plugin owns the settings of a chained interface
 			continue
 		}
 		for path, value := range settingsOf(r) {
@@ -47,8 +47,8 @@ func (a *Agent) Restore(report guards.Report) {
 	}
 }
 
-// lacksFilters names the filters that an interface should have but lacks. It does not name a filter
-// whose lookup fails.
+// lacksFilters returns the names of filters that an interface should have but lacks. It omits a
+// filter if looking for it fails.
 func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	if there, err := ingressfilter.Attached(index); err == nil && !there {
 		out = append(out, guards.IngressFilter)
@@ -62,11 +62,11 @@ func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	return out
 }
 
-// RestoreForwarding repeats EnableForwarding if another program has undone it.
+// RestoreForwarding calls EnableForwarding again if another program has disabled forwarding.
 func RestoreForwarding(report guards.Report) {
 	do := []func() (string, bool, error){forwardIPv4}
 	// Routes from Router Advertisements are at risk only until the setting is written. Searching
-	// them takes long on a node with many routes.
+	// for them is slow on a node with many routes.
 	if b, err := os.ReadFile(filepath.Join(sysctls, "net", allForwarding)); err == nil && string(b) != "1\n" {
 		do = append(do, forwardIPv6)
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // TestRestore changes each kernel setting that the agent has written, and removes each filter. The
-// agent restores all of them and reports it.
+// agent must restore all of them and report it.
 func TestRestore(t *testing.T) {
 	nodes := connectedPair(t, "interp")
 	a := nodes[0]
@@ -56,8 +56,8 @@ func TestRestore(t *testing.T) {
 			t.Fatalf("%s is %s before it is changed", path, value)
 		}
 	}
-	// The agent restores at once what the kernel reports. With polling only, this would take over
-	// 10 s.
+	// If the kernel reports a change, the agent restores it at once. With polling only, this would
+	// take over 10 s.
 	began := time.Now()
 	for range 3 {
 		change(v4+"rp_filter", "2")
@@ -105,7 +105,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	for path := range changes {
-		if path == v4+"forwarding" { // the kernel sets it itself together with ip_forward
+		if path == v4+"forwarding" { // the kernel sets this together with ip_forward
 			continue
 		}
 		if line := "what=setting where=" + path; !strings.Contains(a.output.String(), line) {
@@ -114,14 +114,15 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreFilter does the same for a filter of clsact, whose removal the kernel reports.
+// TestRestoreFilter removes a filter of clsact. The kernel reports this, and the agent must restore
+// the filter.
 func TestRestoreFilter(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--after-others")
 	n.start()
 	host := hostEnd(t, n, n.mustAdd(t))
 	began := time.Now()
 	for range 3 {
-		// as "tc qdisc del" does
+		// the same as "tc qdisc del"
 		n.onHost(t, host, func(index int) error { return netlink.QdiscDel(offload.Discipline(index)) })
 		poll.Until(t, 20*time.Second, "the filter is there again", func() bool {
 			there, err := atInterface(t, n, host, ingressfilter.Attached)

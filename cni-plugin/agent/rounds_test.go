@@ -26,26 +26,26 @@ import (
 
 var podRounds = flag.Int("pod-rounds", 5, "how many rounds TestPodRounds has")
 
-// attached is a container's interface. It is live between its ADD and its DEL.
+// attached is an interface of a container. It is live between its ADD and its DEL.
 type attached struct {
 	pod  *pod
-	ns   *netlink.Handle // the container's namespace
+	ns   *netlink.Handle // handle for the container's namespace
 	live bool
 }
 
-// rounds are rounds of random calls on many containers of one node.
+// rounds makes random calls for many containers of one node.
 type rounds struct {
 	n    *node
 	l    *libcni.NetworkConfigList
 	host *netlink.Handle
 	all  []*attached
-	// other is a libcni configuration whose cache knows no container. With its GC only the plugin
-	// removes stale attachments. Its DEL leaves alone what a concurrent ADD has written to the
-	// first one's cache.
+	// other is a libcni configuration whose cache knows no container. In its GC, only the plugin
+	// removes stale attachments. Its DEL does not change what a concurrent ADD writes to the first
+	// configuration's cache.
 	other *libcni.CNIConfig
 
 	mu   sync.Mutex
-	done map[string]int // number of calls, by their kind
+	done map[string]int // number of calls by kind
 }
 
 func (r *rounds) count(what string) {
@@ -77,7 +77,7 @@ func (r *rounds) addSome(t *testing.T, a *attached, most int) (failures []error)
 	return failures
 }
 
-// change makes one call for an interface, which no other goroutine changes meanwhile.
+// change makes one call for an interface. No other goroutine changes this interface meanwhile.
 func (r *rounds) change(t *testing.T, a *attached, which int) {
 	if !a.live {
 		r.count("concurrent ADDs")
@@ -98,7 +98,7 @@ func (r *rounds) change(t *testing.T, a *attached, which int) {
 			t.Errorf("DEL, twice: %v", err)
 		}
 		a.live = false
-	case 2: // an ADD that comes after the DEL succeeds, and one that comes before it does not
+	case 2: // an ADD after the DEL succeeds, and an ADD before it does not
 		r.count("DELs beside an ADD")
 		a.live = false
 		var deleting sync.WaitGroup
@@ -133,8 +133,8 @@ func (r *rounds) refused(t *testing.T, a *attached) {
 	expectCode(t, "ADD of what is attached", err, agentapi.CodeExists)
 }
 
-// collect is a GC by a runtime that has forgotten one interface. The specification forbids ADD and
-// DEL during a GC, so only CHECKs and refused ADDs run alongside it.
+// collect makes a GC as a runtime that has forgotten one interface. The specification forbids ADD
+// and DEL during a GC. So only CHECKs and refused ADDs run at the same time.
 func (r *rounds) collect(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	r.count("GCs")
@@ -158,7 +158,7 @@ func (r *rounds) collect(t *testing.T, rng *rand.Rand) {
 	beside.Wait()
 }
 
-// lost reports what a live interface has lost.
+// lost returns an error that says what a live interface has lost, or nil.
 func (a *attached) lost(n *node, host *netlink.Handle) error {
 	link, err := a.ns.LinkByName(a.pod.rt.IfName)
 	if err != nil {
@@ -192,7 +192,8 @@ func (a *attached) lost(n *node, host *netlink.Handle) error {
 	return errors.Join(lost...)
 }
 
-// verify checks every live interface, and that nothing belongs to interfaces that are not live.
+// verify checks every live interface. It also checks that nothing is left of interfaces that are
+// not live.
 func (r *rounds) verify(t *testing.T, when string) {
 	t.Helper()
 	given, live := map[netip.Addr]*attached{}, 0
@@ -230,9 +231,9 @@ func (r *rounds) verify(t *testing.T, when string) {
 	}
 }
 
-// TestPodRounds makes concurrent ADDs, repeated ADDs, DELs, CHECKs and GCs on 40 containers of two
-// interfaces. No live interface loses its link, an address, a route or a lease. No address is given
-// twice. Nothing of a removed interface is left.
+// TestPodRounds makes concurrent ADDs, repeated ADDs, DELs, CHECKs and GCs for 40 containers with
+// two interfaces each. No live interface may lose its link, an address, a route or a lease. No
+// address may be assigned twice. Nothing of a removed interface may be left.
 func TestPodRounds(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -263,7 +264,7 @@ func TestPodRounds(t *testing.T) {
 	for round := range *podRounds {
 		when := fmt.Sprintf("round %d", round)
 		changes := rng.Perm(len(r.all))[:4]
-		if round == 0 { // after the first round there are many
+		if round == 0 { // after the first round there are many containers
 			changes = rng.Perm(len(r.all))[:min(6+*podRounds, 40)]
 		}
 		var changing sync.WaitGroup

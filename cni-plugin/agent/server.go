@@ -33,7 +33,7 @@ func (a *Agent) Handler() http.Handler {
 	return mux
 }
 
-// serve makes an HTTP handler of a function from request to answer.
+// serve makes an HTTP handler of a function that takes a request and returns an answer.
 func serve[Req, Resp any](do func(*Req) (Resp, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req := new(Req)
@@ -57,11 +57,11 @@ func serve[Req, Resp any](do func(*Req) (Resp, error)) http.HandlerFunc {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
+	_ = json.NewEncoder(w).Encode(v) // encoding fails only if the client has gone
 }
 
-// Listen makes the Unix socket, in a folder that only root can enter. It replaces a dead agent's
-// socket; a living agent's is an error.
+// Listen makes the agent's Unix socket, in a folder that only root can enter. It replaces the
+// socket of a dead agent. If another agent still uses the socket, Listen returns an error.
 func Listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

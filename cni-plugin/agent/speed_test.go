@@ -17,10 +17,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestSpeed compares ordinary TCP between two pods of a node with the bridge plugin's network:
-// bytes a second over one connection, and connections a second. The two take turns, so that a busy
-// machine affects both. The medians of the ratios count. NETCRAQ_TEST_SPEED is the number of turns.
-// Without it the test makes a short run, and fails below a third of the bridge's speed.
+// TestSpeed compares TCP between two pods of a node with the same over the bridge plugin's network.
+// It measures bytes a second over one connection, and connections a second. The two networks take
+// turns, so that a busy machine affects both. The test compares the medians of the ratios.
+// NETCRAQ_TEST_SPEED is the number of turns. Without it the test makes a short run, and fails below
+// a third of the bridge's speed.
 func TestSpeed(t *testing.T) {
 	turns, least, size, count := 3, 0.3, int64(64<<20), 200
 	if s := os.Getenv("NETCRAQ_TEST_SPEED"); s != "" {
@@ -39,7 +40,7 @@ func TestSpeed(t *testing.T) {
 		_, err = theirs.add(t, bridge, b[i])
 		check(t, err)
 	}
-	startSwitch(t, ours) // with the program: the test measures a node that serves NetCRAQ
+	startSwitch(t, ours) // the switch has its program, because the test measures a node that serves NetCRAQ
 	for _, m := range []struct {
 		name string
 		do   func(p [2]*pod) float64
@@ -77,7 +78,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// startSwitch gives a node's switch its program, and a chain of one.
+// startSwitch gives a node's switch its program, and a chain that has only this member.
 func startSwitch(t *testing.T, n *node) {
 	t.Helper()
 	if _, err := agentapi.NewClient(n.socket()).Status(t.Context()); err != nil {
@@ -86,8 +87,9 @@ func startSwitch(t *testing.T, n *node) {
 	startController(t, []*node{n})
 }
 
-// splitFrames makes a pod send datagrams of 1,400 bytes to another, 44 in a frame that the kernel
-// splits (UDP_SEGMENT). It returns the time that sending size bytes takes.
+// splitFrames makes a pod send datagrams of 1,400 bytes to another pod. Each frame has 44
+// datagrams, and the kernel splits it (UDP_SEGMENT). splitFrames returns the time to send size
+// bytes.
 func splitFrames(t *testing.T, p [2]*pod, size int64) time.Duration {
 	t.Helper()
 	const segment, segments = 1400, 44
@@ -139,7 +141,7 @@ func connections(t *testing.T, p [2]*pod, count int) float64 {
 			if err != nil {
 				return 0, fmt.Errorf("connection %d: %w", i, err)
 			}
-			_ = c.(*net.TCPConn).SetLinger(0) // so that no port stays in TIME_WAIT
+			_ = c.(*net.TCPConn).SetLinger(0) // without this, ports would stay in TIME_WAIT
 			if _, err = c.Write(word); err == nil {
 				_, err = c.Read(word)
 			}

@@ -12,18 +12,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// store keeps records: one file for each attachment, named by hostName. Its folder should be one
-// that a reboot empties (/run), because a reboot removes the interfaces, too. So store syncs
-// nothing to a disk, and renames complete files into place.
+// store keeps the agent's records in files, one for each attachment, named by hostName. A reboot
+// should empty its folder (for example in /run), because a reboot also removes the interfaces. So
+// store does not sync its files to disk. It writes complete files and renames them into place.
 type store struct{ dir string }
 
 const recordSuffix = ".json"
 
-// recordVersion is the version of the record format. It increases when an older agent would misread
-// a record; added fields do not change it. Records without a version are read as version 1.
+// recordVersion is the version of the record format. It increases only if an older agent would
+// misread a record. An added field does not change it. A record without a version has version 1.
 const recordVersion = 1
 
-// recordFile is the stored form of a record.
+// recordFile is the form in which a record is stored.
 type recordFile struct {
 	Version int `json:"version"`
 	agentapi.Record
@@ -42,7 +42,7 @@ func Attached(dir string) bool {
 	return err == nil && len(files) > 0
 }
 
-// files returns the record files' names.
+// files returns the names of all record files.
 func (s *store) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *store) files() ([]string, error) {
 	return files, nil
 }
 
-// all reads every record. The error names the unreadable files; all returns the other records
-// nevertheless.
+// all reads every record. If some files are unreadable, it returns the other records, and an error
+// that names the unreadable files.
 func (s *store) all() (map[string]*agentapi.Record, error) {
 	files, err := s.files()
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *store) has(a agentapi.Attachment) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// file is the path of an attachment's record.
+// file returns the path of an attachment's record.
 func (s *store) file(a agentapi.Attachment) string {
 	return filepath.Join(s.dir, hostName(a)+recordSuffix)
 }
@@ -110,11 +110,12 @@ func replaceFile(path string, b []byte) error {
 	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
 }
 
-// lastPortFile is a file next to the folder, with the last port given, in decimal. An agent reads
-// it when it starts, so that a restart does not make it reuse a port soon.
+// lastPortFile is the path of a file next to the folder. The file has the port that was assigned
+// last, in decimal. An agent reads it when it starts, so that a restart does not make it reuse a
+// port soon.
 func (s *store) lastPortFile() string { return filepath.Clean(s.dir) + ".last-port" }
 
-// lastPort returns the last port given, or 0 if there was none.
+// lastPort returns the port that was assigned last, or 0 if there is none.
 func (s *store) lastPort() (uint32, error) {
 	b, err := os.ReadFile(s.lastPortFile())
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestRecordVersions: the agent reads records of an older agent, which have no version. It reports
-// a record of a later version and leaves it as it is. It returns the other records nevertheless.
+// TestRecordVersions checks that the agent reads records of an older agent, which have no version.
+// It reports a record of a later version, and does not change it. It still returns the other
+// records.
 func TestRecordVersions(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openStore(dir)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadOnlySysctls: in a container without all privileges /proc/sys is read-only, and the agent
-// writes a setting nevertheless.
+// TestReadOnlySysctls checks that the agent can write a setting in a container without all
+// privileges, where /proc/sys is read-only.
 func TestReadOnlySysctls(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for namespaces")

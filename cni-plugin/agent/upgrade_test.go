@@ -19,13 +19,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
 
-// envOldAgent names a netcraq-agent binary of the previous version, whose agents shared the Secret
-// netcraq-ca.
+// envOldAgent is the environment variable with the path of a netcraq-agent of the previous version.
+// Agents of that version shared the Secret netcraq-ca.
 const envOldAgent = "NETCRAQ_OLD_AGENT"
 
 // TestUpgrade replaces agents of the previous version one after the other, as docs/kubernetes.md
-// says. The chain continues throughout, is complete after each step, and loses nothing, also when
-// the old authority is removed.
+// says. The chain must continue throughout, be complete after each step, and lose nothing. This
+// also holds when the old authority is removed.
 func TestUpgrade(t *testing.T) {
 	old := os.Getenv(envOldAgent)
 	if old == "" {
@@ -33,7 +33,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	k := newCluster(t, 3)
 	ctx := t.Context()
-	shared, err := identity.NewAuthority(time.Now()) // the format of an authority has not changed
+	shared, err := identity.NewAuthority(time.Now()) // the format of an authority is the same in both versions
 	check(t, err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "netcraq-system", Name: "netcraq-ca"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: shared.Certificate, corev1.TLSPrivateKeyKey: shared.Key}}
@@ -53,7 +53,7 @@ func TestUpgrade(t *testing.T) {
 	for i, n := range k.nodes {
 		args[i] = n.args
 		n.bin = before
-		if at := slices.Index(n.args, "--admin"); at >= 0 { // the old flag took an address, and there were no tokens
+		if at := slices.Index(n.args, "--admin"); at >= 0 { // the old flag takes an address, and there are no tokens
 			n.args = slices.Clone(n.args[:at])
 		}
 		k.join(i)
@@ -62,18 +62,18 @@ func TestUpgrade(t *testing.T) {
 		Spec: v1alpha1.NetcraqChainSpec{Length: 3, Profile: 128, Slots: 64, LeaseMillis: 1000}}))
 	c := k.wait("main", "formed by the version before", serving(3))
 	p := k.nodes[0].mustAdd(t)
-	control := admin.NewClient(lead(t, k.nodes[0].space, admin.DefaultAddress)) // without a token
+	control := admin.NewClient(lead(t, k.nodes[0].space, admin.DefaultAddress)) // the old version needs no token
 	added, err := control.AddKey(ctx, "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 	check(t, err)
 	key := wire.Key(added.KeyID)
 	reader := newClientAt(t, p.space, netip.MustParseAddr(c.Status.ServiceAddress))
 	expect(t, "before", reader, key, "alice")
 
-	for _, i := range []int{2, 0, 1} { // a worker, the leader, a worker
+	for _, i := range []int{2, 0, 1} { // first a worker, then the leader, then another worker
 		t.Logf("%s is upgraded", k.name(i))
 		n, epoch := k.nodes[i], k.wait("main", "whole", serving(3)).Status.Epoch
 		n.kill()
-		if i != 0 { // no leader runs there, and its pod is attached
+		if i != 0 { // the agent on this node does not lead, and the pod p is on another node
 			k.wait("main", "going on without a member", serving(2))
 			expect(t, "with an agent away", reader, key, "alice")
 		}
@@ -99,7 +99,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	expect(t, "without the old authority", reader, key, "alice")
 	put(t, k.admin(0), reader, key, "bob")
-	k.nodes[1].kill() // the client must connect to it again
+	k.nodes[1].kill() // the client must connect again
 	k.wait("main", "going on without a member", serving(2))
 	k.nodes[1].start()
 	k.wait("main", "whole again", serving(3))

@@ -30,7 +30,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestVerbs goes through ADD, CHECK, STATUS and DEL, and the failures that the specification
+// TestVerbs runs ADD, CHECK, STATUS and DEL. It also causes the failures that the specification
 // defines.
 func TestVerbs(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
@@ -56,17 +56,17 @@ func TestVerbs(t *testing.T) {
 
 	_, err = n.cniAddAgain(t, p)
 	expectCode(t, "ADD of what is there", err, agentapi.CodeExists)
-	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // the failed ADD changed nothing
+	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // the failed ADD has changed nothing
 
 	check(t, n.del(t, l, p))
-	check(t, n.del(t, l, p)) // idempotent
+	check(t, n.del(t, l, p)) // DEL is idempotent
 	if err := exec.Command("ip", "netns", "del", q.space).Run(); err != nil {
 		t.Fatal(err)
 	}
-	check(t, n.del(t, l, q)) // the namespace was deleted first
+	check(t, n.del(t, l, q)) // the namespace was deleted before the DEL
 	n.expectNothingLeft(t)
 
-	// Mistakes of the runtime and of the configuration.
+	// The following are mistakes of the runtime and of the configuration.
 	gone := n.newPod(t)
 	gone.rt.NetNS = "/var/run/netns/there-is-none"
 	_, err = n.add(t, l, gone)
@@ -87,7 +87,7 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	n.expectNothingLeft(t)
-	// An IPAM plugin that allocates an address and then fails.
+	// This IPAM plugin allocates an address and then fails.
 	check(t, os.WriteFile(filepath.Join(n.bin, "failing-ipam"), []byte("#!/bin/sh\nout=$("+filepath.Join(n.bin, "host-local")+") || exit 1\n[ $CNI_COMMAND != ADD ] || exit 1\necho \"$out\"\n"), 0o700))
 	failing := n.plugin()
 	failing["ipam"].(map[string]any)["type"] = "failing-ipam"
@@ -100,7 +100,7 @@ func TestVerbs(t *testing.T) {
 	_, err = n.add(t, n.list(without), n.newPod(t))
 	expectCode(t, "ADD without ipam", err, types.ErrInvalidNetworkConfig)
 	named := n.newPod(t)
-	named.rt.IfName = "eth%d" // the kernel would make eth0 of it
+	named.rt.IfName = "eth%d" // the kernel would make eth0 of this name
 	_, err = n.add(t, l, named)
 	expectCode(t, "ADD of eth%d", err, types.ErrInvalidEnvironmentVariables)
 	n.expectNothingLeft(t)
@@ -111,8 +111,8 @@ func TestVerbs(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestRepeatedAdd: a repeated ADD is refused and changes nothing. The pod keeps its interface and
-// its address, and no other pod gets that address.
+// TestRepeatedAdd checks that a repeated ADD is refused and changes nothing. The pod keeps its
+// interface and its address. No other pod gets this address.
 func TestRepeatedAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -120,13 +120,13 @@ func TestRepeatedAdd(t *testing.T) {
 	_, err := n.add(t, l, p)
 	check(t, err)
 	first := p.ip
-	for range 2 { // the second time it finds what the first has left
+	for range 2 { // the second iteration finds what the first has left
 		_, err = n.add(t, l, p)
 		expectCode(t, "ADD of what is attached", err, agentapi.CodeExists)
 	}
 	records, err := filepath.Glob(filepath.Join(n.state(), "*.json"))
 	check(t, err)
-	for _, r := range records { // the interface itself shows it, whatever the records say
+	for _, r := range records { // even without a record, the interface shows that the pod is attached
 		check(t, os.Rename(r, r+".lost"))
 	}
 	n.kill()
@@ -141,12 +141,13 @@ func TestRepeatedAdd(t *testing.T) {
 	q := n.mustAdd(t)
 	check(t, talk(t, q.space, p.space, netip.AddrPortFrom(first, 80)))
 	check(t, n.del(t, l, p))
-	_, err = n.add(t, l, p) // after DEL, ADD succeeds
+	_, err = n.add(t, l, p) // an ADD after the DEL succeeds
 	check(t, err)
 }
 
-// TestConcurrentAdds: of several concurrent ADDs of one container and interface one wins, and keeps
-// its address. With a concurrent DEL, either of the two may come last.
+// TestConcurrentAdds makes several concurrent ADDs of one container and interface. One ADD
+// succeeds, and keeps its address. If there is a concurrent DEL, either the ADD or the DEL may come
+// last.
 func TestConcurrentAdds(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -191,7 +192,7 @@ func TestConcurrentAdds(t *testing.T) {
 			added <- r
 		}()
 		check(t, n.del(t, l, p))
-		if r := <-added; r != nil { // the ADD came after the DEL
+		if r := <-added; r != nil { // this ADD came after the DEL
 			hasLease(r)
 			check(t, n.del(t, l, p))
 		}
@@ -199,8 +200,8 @@ func TestConcurrentAdds(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestGCWithoutList: a GC without a list of valid attachments is refused, and removes nothing. A
-// list in the form of the specification's first printing is accepted.
+// TestGCWithoutList checks that a GC without a list of valid attachments is refused and removes
+// nothing. A list in the form of the specification's first printing is accepted.
 func TestGCWithoutList(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -231,14 +232,15 @@ func TestGCWithoutList(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestReserved: no container gets an address that leads to the switch, whoever assigned it.
+// TestReserved checks that no container gets an address that leads to the switch, whichever plugin
+// assigned it.
 func TestReserved(t *testing.T) {
 	a, err := agent.New(agent.Options{Dir: t.TempDir(), FirstPort: 1, LastPort: 1,
 		Reserved: []netip.Prefix{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}})
 	check(t, err)
 	at := agentapi.Attachment{Network: "pods", ContainerID: "c", IfName: "eth0"}
 	for address, code := range map[string]uint{"10.0.255.7/32": types.ErrInvalidNetworkConfig,
-		"10.0.253.7/32": types.ErrTryAgainLater} { // the address is valid, but the agent is not ready
+		"10.0.253.7/32": types.ErrTryAgainLater} { // this address is valid, but the agent is not ready
 		addresses := []agentapi.Address{{Prefix: netip.MustParsePrefix(address)}}
 		_, err := a.Attach(&agentapi.Attach{Attachment: at, Namespace: "/nowhere", Addresses: addresses})
 		for what, err := range map[string]error{"ADD": err, "chained ADD": a.Chain(&agentapi.Chain{Attachment: at,
@@ -251,7 +253,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestVersions goes through the versions of the CNI specification that runtimes in use have:
+// TestVersions tests the versions of the CNI specification that runtimes in use have. For example,
 // containerd 1.6 and 1.7 use 1.0.
 func TestVersions(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
@@ -263,7 +265,7 @@ func TestVersions(t *testing.T) {
 		if len(result.IPs) != 1 || len(result.Interfaces) != 2 {
 			t.Errorf("%s: the result of ADD: %+v", version, result)
 		}
-		if version != "0.3.1" { // 0.3.1 has no CHECK
+		if version != "0.3.1" { // version 0.3.1 has no CHECK
 			check(t, n.check(t, l, p))
 		}
 		check(t, n.del(t, l, p))
@@ -295,19 +297,20 @@ func TestNotReady(t *testing.T) {
 	check(t, os.WriteFile(record, nil, 0o600))
 	expectCode(t, "DEL of what the agent has not looked at", n.del(t, l, p), types.ErrTryAgainLater)
 	check(t, os.Remove(record))
-	check(t, n.del(t, l, p)) // nothing of it can exist
+	check(t, n.del(t, l, p)) // nothing of this pod can exist
 	n.expectNothingLeft(t)
 }
 
-// TestDelWithoutAgent: DEL of a pod with an interface on the node requires the agent. After a
-// reboot there is no interface, so DEL gives the address back and succeeds without an agent.
+// TestDelWithoutAgent checks that DEL of a pod with an interface on the node requires the agent.
+// After a reboot there is no interface. DEL then gives the address back and succeeds without an
+// agent.
 func TestDelWithoutAgent(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l, p := n.list(), n.mustAdd(t)
 	n.kill()
 	expectCode(t, "DEL without an agent", n.del(t, l, p), types.ErrTryAgainLater)
-	sh(t, "ip", "netns", "del", p.space) // a reboot removes namespaces, interfaces and routes
+	sh(t, "ip", "netns", "del", p.space) // a reboot removes namespaces, interfaces and routes, too
 	gone := func() bool { return !strings.Contains(strings.Join(n.left(t), " "), "interface") }
 	poll.Until(t, 10*time.Second, "the interface has gone", gone)
 	for range 2 {
@@ -318,16 +321,16 @@ func TestDelWithoutAgent(t *testing.T) {
 			t.Errorf("left: %s", what)
 		}
 	}
-	n.start() // it forgets the record, which a reboot removes, too
+	n.start() // the agent forgets the record; a reboot would remove it
 	n.expectNothingLeft(t)
 }
 
-// TestStepFails makes the kernel refuse a step in the middle.
+// TestStepFails makes the kernel refuse a step in the middle of an ADD.
 func TestStepFails(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	conf := n.plugin()
-	// a gateway that does not exist
+	// The gateway of this route does not exist.
 	conf["ipam"].(map[string]any)["routes"] = []map[string]string{{"dst": "10.9.0.0/16", "gw": "172.16.0.1"}}
 	_, err := n.add(t, n.list(conf), n.newPod(t))
 	expectCode(t, "ADD", err, agentapi.CodeFailed)
@@ -337,25 +340,26 @@ func TestStepFails(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// cniAddAgain runs ADD with a cache that does not know the first ADD.
+// cniAddAgain runs ADD for a pod that is already attached. Its cache does not know the first ADD.
 func (n *node) cniAddAgain(t testing.TB, p *pod) (any, error) {
 	t.Helper()
 	other := *p
 	rt := *p.rt
-	// otherwise host-local itself would refuse, because it has given this container an address
+	// With the same container ID, host-local itself would refuse, because it has given this
+	// container an address.
 	rt.ContainerID = p.rt.ContainerID + "-again"
 	other.rt = &rt
 	return n.add(t, n.list(), &other)
 }
 
-// TestCheck makes one change after another without the agent's knowledge.
+// TestCheck makes one change at a time without the agent's knowledge. CHECK must find each of them.
 func TestCheck(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l := n.list()
 	for _, c := range []struct {
 		name   string
-		tamper func(p *pod, host string) []string // the arguments of an ip command
+		tamper func(p *pod, host string) []string // arguments for an ip command that makes the change
 		says   string
 	}{
 		{"address", func(p *pod, _ string) []string {
@@ -414,9 +418,9 @@ func TestCheck(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestSecondInterface: a second interface of a container leaves the first one's routes as they are,
-// both while it exists and after its DEL. When the first interface goes, the second one's routes
-// come into use.
+// TestSecondInterface checks that a second interface of a container does not change the first one's
+// routes, neither while it exists nor after its DEL. When the first interface goes, the second
+// interface's routes come into use.
 func TestSecondInterface(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -457,8 +461,8 @@ func TestSecondInterface(t *testing.T) {
 	check(t, n.del(t, l, &second))
 }
 
-// TestIPv6Disabled: the agent assigns IPv6 addresses also to a container whose namespace has IPv6
-// disabled, as Docker's have, on a node that disables it on new interfaces.
+// TestIPv6Disabled checks that the agent can assign IPv6 addresses to a container whose namespace
+// has IPv6 disabled, as Docker's containers do. The node also disables IPv6 on new interfaces.
 func TestIPv6Disabled(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -477,7 +481,8 @@ func TestIPv6Disabled(t *testing.T) {
 	sh(t, "ip", "netns", "exec", p.space, "ping", "-c1", "-W3", "::1")
 }
 
-// TestDNS: the result has the DNS settings of the IPAM plugin, unless the list gives others.
+// TestDNS checks that the result has the DNS settings of the IPAM plugin, unless the list has
+// others.
 func TestDNS(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -497,7 +502,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestCheckAfterTuning: a later plugin of the list may change the interface, and CHECK accepts it.
+// TestCheckAfterTuning checks that CHECK accepts changes of the interface that a later plugin of
+// the list has made.
 func TestCheckAfterTuning(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -527,14 +533,14 @@ func TestGC(t *testing.T) {
 	}
 	n.start()
 	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // GC keeps an unrecorded interface
-	// Leases of unknown containers: of two interfaces, and one of an older host-local, which wrote
-	// no interface.
+	// These leases belong to no attachment. Some have an interface name, and the leases of an older
+	// host-local have none.
 	leases := filepath.Join(n.dir, "addresses", "pods")
 	for ip, text := range map[string]string{"10.244.1.201": "unknown\r\neth0", "10.244.1.202": keep.rt.ContainerID + "\r\nnet1",
 		"10.244.1.203": "old", "10.244.1.204": keep.rt.ContainerID} {
 		check(t, os.WriteFile(filepath.Join(leases, ip), []byte(text), 0o600))
 	}
-	// libcni's cache is deleted, because otherwise libcni sends a DEL of its own.
+	// Without its cache, libcni sends no DEL of its own.
 	check(t, os.RemoveAll(filepath.Join(n.dir, "cache")))
 	check(t, n.run(t, func(ctx context.Context) error {
 		return n.cni.GCNetworkList(ctx, l, gcArgs(keep))
@@ -568,7 +574,7 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%s has the permissions %o, not %o", path, i.Mode().Perm(), mode)
 		}
 	}
-	check(t, os.Chmod(filepath.Dir(n.socket()), 0o755)) // the socket's own mode must suffice, too
+	check(t, os.Chmod(filepath.Dir(n.socket()), 0o755)) // the mode of the socket itself must suffice, too
 	for p := n.dir; p != "/"; p = filepath.Dir(p) {
 		i, err := os.Stat(p)
 		check(t, err)
@@ -592,7 +598,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSocketAsNobody runs as another user; TestSocket starts it.
+// TestSocketAsNobody runs as another user. TestSocket starts it in a separate process.
 func TestSocketAsNobody(t *testing.T) {
 	socket := os.Getenv("NETCRAQ_TEST_SOCKET")
 	if socket == "" {
@@ -609,7 +615,8 @@ func TestSocketAsNobody(t *testing.T) {
 	}
 }
 
-// TestPrivileges: the agent has the capabilities that it needs, and can acquire no others.
+// TestPrivileges checks that the agent has the capabilities that it needs, and can acquire no
+// others.
 func TestPrivileges(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -641,8 +648,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestMissingPrivilege: an agent that lacks a capability fails at once. Its error names the
-// capability, its purpose and the remedy.
+// TestMissingPrivilege checks that an agent that lacks a capability fails at once. Its error names
+// the capability, what the agent needs it for, and the remedy.
 func TestMissingPrivilege(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	for _, c := range privileges.Needed {
@@ -655,7 +662,7 @@ func TestMissingPrivilege(t *testing.T) {
 	}
 }
 
-// TestAttached: Attached reports a folder as soon as a record is stored in it.
+// TestAttached checks that Attached reports a folder as soon as a record is stored in it.
 func TestAttached(t *testing.T) {
 	dir := t.TempDir()
 	if agent.Attached(dir) {
@@ -667,7 +674,8 @@ func TestAttached(t *testing.T) {
 	}
 }
 
-// TestRoutes: a route from IPAM goes into its table, with its scope, and CHECK searches it there.
+// TestRoutes checks that a route from IPAM is made in its table, with its scope, and that CHECK
+// looks for it there.
 func TestRoutes(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -691,12 +699,13 @@ func TestRoutes(t *testing.T) {
 	check(t, n.del(t, l, p))
 }
 
-// TestLongContainerID: the specification does not limit the length of a container's ID.
+// TestLongContainerID uses a very long container ID, because the specification does not limit its
+// length.
 func TestLongContainerID(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l, p := n.list(), n.newPod(t)
-	p.rt.ContainerID = strings.Repeat("c", 244) // libcni makes a file name of it, which limits the length
+	p.rt.ContainerID = strings.Repeat("c", 244) // libcni makes a file name of the ID, and file names are limited
 	_, err := n.add(t, l, p)
 	check(t, err)
 	check(t, n.check(t, l, p))

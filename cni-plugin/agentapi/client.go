@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrNotThere is wrapped by errors when no agent listens on the socket.
+// ErrNotThere means that no agent listens on the socket. Errors of a Client wrap it.
 var ErrNotThere = errors.New("the node agent (netcraq-agent) does not answer")
 
 // Client calls an agent.
@@ -22,7 +22,8 @@ type Client struct {
 	http   http.Client
 }
 
-// requestTimeout bounds a call: runtimes wait for plugins for minutes.
+// requestTimeout is the timeout of a call. It may be long, because runtimes wait for plugins for
+// minutes.
 const requestTimeout = 60 * time.Second
 
 // NewClient makes a client of the agent at a socket.
@@ -46,13 +47,13 @@ func (c *Client) Attach(ctx context.Context, r *Attach) (*Attached, error) {
 	return call[Attached](ctx, c, "attach", r)
 }
 
-// Chain makes an interface that another plugin made a port.
+// Chain makes an interface that another plugin made a port of the switch.
 func (c *Client) Chain(ctx context.Context, r *Chain) error {
 	_, err := call[struct{}](ctx, c, "chain", r)
 	return err
 }
 
-// Detach removes an attachment, whether Attach or Chain made it.
+// Detach removes an attachment that Attach or Chain has made.
 func (c *Client) Detach(ctx context.Context, a Attachment) error {
 	_, err := call[struct{}](ctx, c, "detach", a)
 	return err
@@ -83,8 +84,8 @@ func (c *Client) Attachments(ctx context.Context) ([]Record, error) {
 	return *r, nil
 }
 
-// call makes one request: POST with a body, GET without. The error is an *Error if the agent
-// returned one.
+// call makes one request. It is a POST if there is a body, and otherwise a GET. If the agent
+// returned an error, call returns it as an *Error.
 func call[T any](ctx context.Context, c *Client, what string, body any) (*T, error) {
 	method, content := http.MethodGet, io.Reader(nil)
 	if body != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// In chained mode the list is in another plugin's file, which that plugin may rewrite at any time.
-// The agent inserts an entry into the file's text and removes it again. Everything else stays byte
-// for byte, whatever its form, so the agent need not remember the original.
+// In chained mode the plugin list is in another plugin's file, which that plugin may rewrite at any
+// time. The agent inserts an entry into the file's text, and removes the entry again. All other
+// text stays the same byte for byte, whatever its form. So the agent need not remember the
+// original.
 //
 //	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 //	    {"type": "flannel", ...},
@@ -24,22 +25,23 @@ import (
 //	    {"type":"netcraq-cni","chained":true,"socket":"/run/..."}       <- to the end of this
 //	]}
 //
-// A file with one plugin (.conf) has no list to insert into and is left alone. Instead the agent
-// writes a list that sorts before it and holds a copy, and rewrites the list when the file changes.
+// A file with one plugin (.conf) has no list, so the agent does not change it. Instead the agent
+// writes a list that has a copy of this plugin, in a file whose name sorts before it. When the
+// original file changes, the agent writes the list again.
 
-// ChainedFile is the name of the list that holds the copy.
+// ChainedFile is the name of the file with the list that has a copy of another file's plugin.
 const ChainedFile = "00-netcraq-chained.conflist"
 
-// pluginType identifies the agent's entries.
+// pluginType is the type of the agent's entries, by which they are found.
 const pluginType = "netcraq-cni"
 
-// ErrNoList is returned by Chained.Apply if no other plugin has a configuration yet.
+// ErrNoList means that no other plugin has a configuration yet. Chained.Apply returns it.
 var ErrNoList = errors.New("no other plugin has a configuration there yet")
 
-// Chained configures an entry after another plugin's.
+// Chained configures an entry for netcraq-cni after another plugin.
 type Chained struct {
-	Dir    string // the folder in which the container runtime looks for its network's configuration
-	Socket string // the agent's socket
+	Dir    string // folder in which the container runtime looks for its network configuration
+	Socket string // path of the agent's socket
 }
 
 func (c Chained) entry() []byte {
@@ -49,14 +51,15 @@ func (c Chained) entry() []byte {
 		Socket  string `json:"socket"`
 	}{pluginType, true, c.Socket})
 	if err != nil {
-		panic(err) // cannot happen: two strings and a bool
+		panic(err) // cannot happen, because the value has only two strings and a bool
 	}
 	return b
 }
 
-// Apply puts the entry after the plugins of the file that a runtime uses, which is the first in the
-// order of names, and removes it from all other files. It may be called at any time, and changes
-// nothing if the files are already right. file is the one that has the entry.
+// Apply puts the entry after the plugins of the file that a runtime uses. This is the first file in
+// the order of names. Apply removes the entry from all other files. It may be called at any time,
+// and changes nothing if the files are already correct. The result file is the file that has the
+// entry.
 func (c Chained) Apply() (file string, changed bool, err error) {
 	files, err := others(c.Dir)
 	if err != nil {
@@ -85,20 +88,21 @@ func (c Chained) Apply() (file string, changed bool, err error) {
 	return file, changed || also, err
 }
 
-// Unchain removes the entry from all files, which are then as they were without it.
+// Unchain removes the entry from all files. Their text is then the same as without the entry.
 func Unchain(dir string) error {
 	_, err := unchain(dir, "")
 	return err
 }
 
-// UnchainOthers is Unchain for an agent that makes the pods' network itself: its own list stays.
+// UnchainOthers is like Unchain, but does not change the agent's own list. It is for an agent that
+// makes the pods' network itself.
 func UnchainOthers(dir string) error {
 	_, err := unchain(dir, File)
 	return err
 }
 
-// unchain is Unchain, except that it skips one file. Otherwise it also removes the list of an agent
-// that made the pods' network, because that list would be the first.
+// unchain is like Unchain, except that it skips the file but. Otherwise it also removes the list of
+// an agent that made the pods' network, because a runtime would use that list first.
 func unchain(dir, but string) (changed bool, err error) {
 	files, err := others(dir)
 	if err != nil {
@@ -112,7 +116,7 @@ func unchain(dir, but string) (changed bool, err error) {
 		did, err := edit(filepath.Join(dir, f), func(text []byte) ([]byte, error) {
 			out, err := remove(text)
 			if err != nil && !bytes.Contains(text, []byte(pluginType)) {
-				return text, nil // another program broke it
+				return text, nil // another program has damaged the file
 			}
 			return out, err
 		})
@@ -135,7 +139,8 @@ func unchain(dir, but string) (changed bool, err error) {
 	return changed, errors.Join(errs...)
 }
 
-// others are the files of a folder that a runtime reads, except for ours, in the runtime's order.
+// others returns those files of a folder that a runtime reads, except for ours, in the runtime's
+// order.
 func others(dir string) (out []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -147,11 +152,12 @@ func others(dir string) (out []string, err error) {
 			out = append(out, e.Name())
 		}
 	}
-	return out, nil // os.ReadDir sorts as runtimes do
+	return out, nil // os.ReadDir returns the same order as runtimes use
 }
 
-// edit replaces a file by the result of change, atomically, with its owner and permissions. If
-// another program has written the file meanwhile, edit leaves it as it is and returns an error.
+// edit atomically replaces the text of a file by the result of change. The file keeps its owner and
+// permissions. If another program has written the file meanwhile, edit does not change it and
+// returns an error.
 func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return false, err
@@ -173,8 +179,8 @@ func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err e
 	})
 }
 
-// replaceAs replaces a file by text, with the owner and the permissions of the file like. It calls
-// still just before, and gives up if still fails.
+// replaceAs replaces a file by text, with the owner and the permissions of the file like. Just
+// before, it calls still. If still fails, replaceAs changes nothing.
 func replaceAs(path, like string, text []byte, still func() error) error {
 	info, err := os.Stat(like)
 	if err != nil {
@@ -189,8 +195,8 @@ func replaceAs(path, like string, text []byte, still func() error) error {
 	})
 }
 
-// copy writes a list with a file's one plugin and the entry after it. Entries that other programs
-// have put into that list, such as a service mesh's, stay there.
+// copy writes a list that has the one plugin of a file, and the entry after it. It does not change
+// entries that other programs have put into that list, for example a service mesh.
 func (c Chained) copy(source string, text []byte, to string) (changed bool, err error) {
 	if filepath.Base(source) < filepath.Base(to) {
 		return false, fmt.Errorf("it is one plugin's and sorts before %s, so a runtime would take it: give it a later name, or make it a list (.conflist)", ChainedFile)
@@ -215,7 +221,7 @@ func (c Chained) copy(source string, text []byte, to string) (changed bool, err 
 	}
 	plugins := [][]byte{bytes.TrimSpace(text)}
 	if there, err := elements(old); err == nil && slices.ContainsFunc(there, element.ours) {
-		for _, e := range there[1:] { // the first is the plugin copied from the file
+		for _, e := range there[1:] { // the first entry is the plugin that was copied from the file
 			if !e.ours() {
 				plugins = append(plugins, e.text)
 			}
@@ -231,7 +237,7 @@ func (c Chained) copy(source string, text []byte, to string) (changed bool, err 
 	return true, replaceAs(to, source, list, func() error { return nil })
 }
 
-// knowsChains returns an error for a version of the specification without chained results.
+// knowsChains returns an error if a version of the CNI specification has no chained results.
 func knowsChains(version string) error {
 	if version == "" || strings.HasPrefix(version, "0.1.") || strings.HasPrefix(version, "0.2.") {
 		return fmt.Errorf("its cniVersion %q is older than 0.3.0, which knows no chains of plugins", version)
@@ -239,16 +245,16 @@ func knowsChains(version string) error {
 	return nil
 }
 
-// element is a plugin's position in the text of a list.
+// element is the position of a plugin in the text of a list.
 type element struct {
-	from, to int // its bytes are text[from:to]
+	from, to int // the plugin's bytes are text[from:to]
 	kind     string
 	text     []byte
 }
 
 func (e element) ours() bool { return e.kind == pluginType }
 
-// elements are the plugins of a list.
+// elements returns the plugins of a list.
 func elements(text []byte) (out []element, err error) {
 	var list struct {
 		Version string            `json:"cniVersion"`
@@ -265,7 +271,7 @@ func elements(text []byte) (out []element, err error) {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
-	if _, err := d.Token(); err != nil { // {
+	if _, err := d.Token(); err != nil { // reads {
 		return nil, err
 	}
 	for d.More() {
@@ -282,7 +288,7 @@ func elements(text []byte) (out []element, err error) {
 		if out != nil {
 			return nil, errors.New("it has plugins twice")
 		}
-		if _, err := d.Token(); err != nil { // [
+		if _, err := d.Token(); err != nil { // reads [
 			return nil, err
 		}
 		for d.More() {
@@ -299,7 +305,7 @@ func elements(text []byte) (out []element, err error) {
 			end := int(d.InputOffset())
 			out = append(out, element{end - len(raw), end, plugin.Type, raw})
 		}
-		if _, err := d.Token(); err != nil { // ]
+		if _, err := d.Token(); err != nil { // reads ]
 			return nil, err
 		}
 	}
@@ -309,7 +315,7 @@ func elements(text []byte) (out []element, err error) {
 	return out, nil
 }
 
-// add returns a list with the entry once, after its other plugins.
+// add returns a list that has the entry once, after all other plugins.
 func add(text, entry []byte) ([]byte, error) {
 	plugins, err := elements(text)
 	if err != nil {
@@ -342,7 +348,8 @@ func add(text, entry []byte) ([]byte, error) {
 	return slices.Concat(text[:last.to], []byte(","+indent), entry, text[last.to:]), nil
 }
 
-// remove returns a list without our entries. It cuts each with the comma before it.
+// remove returns a list without our entries. It cuts out each entry together with the comma before
+// it.
 func remove(text []byte) ([]byte, error) {
 	for {
 		plugins, err := elements(text)
@@ -357,7 +364,7 @@ func remove(text []byte) ([]byte, error) {
 			text = slices.Concat(text[:plugins[i-1].to], text[plugins[i].to:])
 		case len(plugins) == 1:
 			return nil, errors.New("there is no other plugin in it")
-		default: // another program has put ours first
+		default: // another program has put our entry first
 			text = slices.Concat(text[:plugins[0].from], text[plugins[1].from:])
 		}
 	}

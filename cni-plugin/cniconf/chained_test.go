@@ -20,7 +20,7 @@ import (
 
 var behind = Chained{Socket: "/run/netcraq/agent.sock"}
 
-// lists are plugin lists as other plugins write them.
+// lists has plugin lists in the form in which other plugins write them.
 var lists = map[string]string{
 	"flannel": `{
   "name": "cbr0",
@@ -59,8 +59,8 @@ var lists = map[string]string{
 	"no line's space": "{\"cniVersion\":\"0.4.0\",\"name\":\"b\",\"plugins\":[\n{\"type\":\"a\"}\n,{\"type\":\"b\"}\n]}",
 }
 
-// TestAddAndRemove: an entry is inserted once, after all others, and its removal restores the text
-// byte for byte. The runtime's library accepts the list.
+// TestAddAndRemove checks that an entry is inserted once, after all others, and that its removal
+// restores the text byte for byte. The runtime's library must accept the list.
 func TestAddAndRemove(t *testing.T) {
 	for name, text := range lists {
 		with, err := add([]byte(text), behind.entry())
@@ -90,7 +90,7 @@ func TestAddAndRemove(t *testing.T) {
 			}
 		}
 	}
-	// Wherever another program has put the entry, and however often.
+	// Another program may have put the entry at any place, and more than once.
 	entry := string(behind.entry())
 	for _, plugins := range []string{entry + `,{"type":"a"}`, `{"type":"a"},` + entry + `, {"type":"b"}`, entry + `,` + entry + `,{"type":"a"},` + entry,
 		`{"type":"a"}, {"type":"netcraq-cni","chained":true,"x":1},{"type":"b"} ,` + entry} {
@@ -156,8 +156,8 @@ func get(t *testing.T, dir, name string) string {
 	return string(b)
 }
 
-// TestChain: the entry is in the file that a runtime uses, and in no other, whichever files come
-// and go. Unchain restores all files.
+// TestChain checks that only the file that a runtime uses has the entry, whichever files come and
+// go. Unchain must restore all files.
 func TestChain(t *testing.T) {
 	c := behind
 	c.Dir = filepath.Join(t.TempDir(), "net.d")
@@ -188,7 +188,7 @@ func TestChain(t *testing.T) {
 	if get(t, c.Dir, "87-podman.conflist") != lists["one line"] {
 		t.Error("the list that no runtime takes is not as it was")
 	}
-	put(t, c.Dir, "10-flannel.conflist", lists["cilium"]) // flannel rewrites it
+	put(t, c.Dir, "10-flannel.conflist", lists["cilium"]) // flannel writes its file again
 	apply("10-flannel.conflist", true)
 	if info, err := os.Stat(filepath.Join(c.Dir, "10-flannel.conflist")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the file's permissions: %v, %v", info, err)
@@ -230,7 +230,7 @@ func TestChain(t *testing.T) {
 	check(t, Unchain(filepath.Join(c.Dir, "nowhere")))
 }
 
-// TestChainThroughLink: the file may be a symbolic link to the other plugin's own file.
+// TestChainThroughLink checks that the file may be a symbolic link to the other plugin's own file.
 func TestChainThroughLink(t *testing.T) {
 	c := behind
 	c.Dir = t.TempDir()
@@ -248,8 +248,8 @@ func TestChainThroughLink(t *testing.T) {
 	}
 }
 
-// TestKeep: the other plugin comes late and rewrites its file again and again. A plugin that keeps
-// undoing the change is named in the log, and left alone for a while.
+// TestKeep makes the other plugin come late and rewrite its file again and again. If a plugin keeps
+// undoing the change, the log must name the plugin, and Keep must pause.
 func TestKeep(t *testing.T) {
 	c := behind
 	c.Dir = filepath.Join(t.TempDir(), "net.d")

@@ -1,6 +1,7 @@
-// Package cniconf installs NetCRAQ where a container runtime expects its network: the plugins'
-// binaries in one folder (/opt/cni/bin), and a list of plugins in another (/etc/cni/net.d). It
-// writes the list last, because a runtime that finds a list assumes that the node's network works.
+// Package cniconf installs NetCRAQ where a container runtime expects its network. It writes the
+// plugins' binaries into one folder (/opt/cni/bin), and a list of plugins into another folder
+// (/etc/cni/net.d). It writes the list last, because a runtime that finds a list assumes that the
+// node's network works.
 package cniconf
 
 import (
@@ -18,23 +19,23 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// File is the list's name. Runtimes use the first file in the order of names.
+// File is the file name of the list. Runtimes use the first file in the order of names.
 const File = "10-netcraq.conflist"
 
-// Network is the network's name in the attachments' records and in host-local's leases.
+// Network is the name of the network in the attachments' records and in host-local's leases.
 const Network = "netcraq"
 
 // Config is the content of the list.
 type Config struct {
-	// version of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know 1.1.0
-	// (containerd before 2.0)
+	// Version is the version of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not
+	// know 1.1.0 (containerd before 2.0).
 	Version string
 	Subnets []netip.Prefix // prefixes of the node's pods
-	Socket  string         // the agent's socket
-	MTU     int            // bytes; 0: the agent's default
+	Socket  string         // path of the agent's socket
+	MTU     int            // MTU in bytes; 0 means the agent's default
 }
 
-// plugins returns the list's plugins in their order: their types and their entries.
+// plugins returns the types and the entries of the list's plugins, in their order.
 func (c Config) plugins() (types []string, entries []any, err error) {
 	if len(c.Subnets) == 0 {
 		return nil, nil, errors.New("the plugins' configuration: the node has no prefix for pods")
@@ -59,9 +60,9 @@ func (c Config) plugins() (types []string, entries []any, err error) {
 		object{"type": "bandwidth", "capabilities": object{"bandwidth": true}}}, nil
 }
 
-// list is the file's new content. Entries that other programs have put into the old content, such
-// as a service mesh's plugin, keep their places among ours. The first entry is netcraq-cni's,
-// because netcraq-cni makes the interface.
+// list returns the new content of the file. If other programs have put entries into the old
+// content, for example a service mesh's plugin, these entries keep their places among ours.
+// netcraq-cni comes first, because it makes the interface.
 func (c Config) list(old []byte) ([]byte, error) {
 	types, own, err := c.plugins()
 	if err != nil {
@@ -69,7 +70,7 @@ func (c Config) list(old []byte) ([]byte, error) {
 	}
 	list, next := own[:1:1], 1
 	there, err := elements(old)
-	if err != nil || !slices.ContainsFunc(there, element.ours) { // the old text is broken, or not this network's list
+	if err != nil || !slices.ContainsFunc(there, element.ours) { // the old text is damaged, or another network's list
 		there = nil
 	}
 	for _, e := range there {
@@ -88,8 +89,9 @@ func (c Config) list(old []byte) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// Write writes the list into a folder, which it creates. It keeps other plugins' entries. It leaves
-// the file alone if the content is equivalent. changed reports whether it wrote.
+// Write writes the list into a folder, which it creates. It keeps other plugins' entries. If the
+// content is equivalent, it does not change the file. changed reports whether it has written the
+// file.
 func (c Config) Write(dir string) (changed bool, err error) {
 	path := filepath.Join(dir, File)
 	old, err := os.ReadFile(path)
@@ -119,7 +121,7 @@ func sameJSON(x, y []byte) bool {
 	return json.Unmarshal(x, &a) == nil && json.Unmarshal(y, &b) == nil && reflect.DeepEqual(a, b)
 }
 
-// Remove removes the list.
+// Remove removes the list from a folder.
 func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, File)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the plugins' configuration: %w", err)
@@ -129,15 +131,16 @@ func Remove(dir string) error {
 
 // Plugins are the plugin binaries to install for a container runtime.
 type Plugins struct {
-	From string // folder with the binaries; "": install none
-	To   string // folder where the runtime expects them
-	// Own is the plugin that is replaced whenever it differs from the one in From. Install leaves
-	// other existing plugins alone, because whoever installed them chose their version.
+	From string // folder with the binaries; if "", none are installed
+	To   string // folder in which the runtime expects the binaries
+	// Own is the name of the project's own plugin. Install replaces it whenever it differs from the
+	// binary in From. Install does not replace other existing plugins, because whoever installed
+	// them chose their version.
 	Own     string
-	OnlyOwn bool // do not install the other plugins
+	OnlyOwn bool // whether only Own is installed
 }
 
-// Install copies the plugins. A running plugin keeps its old file until it ends.
+// Install copies the plugins. A running plugin keeps using its old file until it ends.
 func (p Plugins) Install() (changed bool, err error) {
 	if p.From == "" {
 		return false, nil
@@ -182,7 +185,7 @@ func (p Plugins) install(name string) (changed bool, err error) {
 
 const pluginMode = 0o755
 
-// folders are the folders to watch: To, and the list's folder if there is one.
+// folders returns the folders to watch: To, and dir if it is not "".
 func (p Plugins) folders(dir string) (out []string) {
 	if dir != "" {
 		out = append(out, dir)

@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// TestWrite: a runtime's own library reads the list, and writing the same list again changes
-// nothing.
+// TestWrite checks that a runtime's own library can read the list, and that writing the same list
+// again changes nothing.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	c := Config{Version: "1.1.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/netcraq/agent.sock", MTU: 1400}
@@ -59,7 +59,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestInstall replaces its own plugins while they run, and leaves those of other projects.
+// TestInstall replaces the project's own plugins while they run. Plugins of other projects must not
+// be changed.
 func TestInstall(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "bin")
 	write := func(dir, name, text string) {
@@ -122,7 +123,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// typesOf lists the plugins of a list as the runtime's library reads them.
+// typesOf returns the types of a list's plugins, as the runtime's library reads them.
 func typesOf(t *testing.T, path string) string {
 	t.Helper()
 	l, err := libcni.NetworkConfFromFile(path)
@@ -134,8 +135,8 @@ func typesOf(t *testing.T, path string) string {
 	return strings.Join(types, " ")
 }
 
-// TestForeignEntries: entries that a service mesh has put into the agent's own list stay there, in
-// their order, when the agent rewrites the list.
+// TestForeignEntries checks entries that a service mesh has put into the agent's own list. They
+// must stay there, in their order, when the agent rewrites the list.
 func TestForeignEntries(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Version: "1.0.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/a.sock"}
@@ -171,7 +172,7 @@ func TestForeignEntries(t *testing.T) {
 	}
 	with(`{"type":"netcraq-cni"},{"type":"tuning"},{"type":"bandwidth"},` + mesh + `,{"type":"bandwidth"}`)
 	write(true, "netcraq-cni tuning portmap bandwidth istio-cni")
-	with(mesh + `,{"type":"netcraq-cni"}`) // ours makes the interface, so it must come first
+	with(mesh + `,{"type":"netcraq-cni"}`) // our plugin makes the interface, so it must come first
 	write(true, "netcraq-cni istio-cni portmap bandwidth")
 	for name, text := range map[string]string{"half": `{"cniVersion":"1.0.0","name":"netcraq","plugins":[`,
 		"another network's": `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge"}]}`} {
@@ -180,7 +181,7 @@ func TestForeignEntries(t *testing.T) {
 		write(true, "netcraq-cni portmap bandwidth")
 	}
 
-	// The agent's other own list: the copy of a file with one plugin.
+	// This is the agent's other list, which has a copy of a file with one plugin.
 	put(t, dir, "20-kube.conf", `{"cniVersion": "0.3.1", "name": "k", "type": "bridge"}`)
 	chained := Chained{Dir: dir, Socket: "/run/a.sock"}
 	file, _, err := chained.Apply()
@@ -197,8 +198,8 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// TestKeepOwn: an agent that makes the pods' network rewrites its list and its plugins when they
-// disappear, and makes a removed folder again.
+// TestKeepOwn checks that an agent that makes the pods' network rewrites its list and its plugins
+// when they disappear. It must also make a removed folder again.
 func TestKeepOwn(t *testing.T) {
 	from, to, dir := t.TempDir(), filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "net.d")
 	put(t, from, "netcraq-cni", "plugin")
@@ -207,7 +208,7 @@ func TestKeepOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var said syncbuffer.Buffer
 	done := make(chan error, 1)
-	defer func() { // before the folders are removed
+	defer func() { // the deferred call runs before the folders are removed
 		cancel()
 		check(t, <-done)
 	}()
@@ -221,15 +222,16 @@ func TestKeepOwn(t *testing.T) {
 		check(t, os.Remove(path))
 		poll.Until(t, 10*time.Second, path+" is there again", there, said.String)
 	}
-	// Keep may write a plugin again while RemoveAll removes the others.
+	// The removal is repeated, because Keep may write a plugin again while RemoveAll removes the
+	// others.
 	poll.Nil(t, 10*time.Second, "the folder is removed", func() error { return os.RemoveAll(to) }, said.String)
 	poll.Until(t, 10*time.Second, "the folder is made again", func() bool {
 		return get(t, to, "netcraq-cni") != ""
 	}, said.String)
 }
 
-// TestFolderGone: Keep ends if its folder was removed and the path still leads to the removed
-// folder, as a container's mount does, because nothing can be written there any more.
+// TestFolderGone removes a folder whose path still leads to the removed folder, as a container's
+// mount does. Keep must end, because nothing can be written there any more.
 func TestFolderGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	check(t, os.Mkdir(dir, 0o755))
@@ -253,7 +255,8 @@ func TestFolderGone(t *testing.T) {
 	}
 }
 
-// TestKeepHalf: Keep does not replace a list that a mesh has only half written, in place.
+// TestKeepHalf checks that Keep does not replace a list that a service mesh has only half written,
+// in place.
 func TestKeepHalf(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Version: "1.0.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/a.sock"}
@@ -262,7 +265,7 @@ func TestKeepHalf(t *testing.T) {
 	text := get(t, dir, File)
 	last := strings.LastIndex(text, "]")
 	put(t, dir, File, text[:last])
-	soon := time.Now().Add(time.Hour) // however slow this machine is
+	soon := time.Now().Add(time.Hour) // far enough in the future for a slow machine
 	check(t, os.Chtimes(filepath.Join(dir, File), soon, soon))
 	var said syncbuffer.Buffer
 	go func() { _ = c.Keep(t.Context(), dir, Plugins{}, slog.New(slog.NewTextHandler(&said, nil))) }()

@@ -15,33 +15,32 @@ import (
 )
 
 const (
-	// settle is the time without a change after which the folders are read: files that are written
-	// in place are complete then.
+	// settle is how long the folders must be unchanged before they are read. By then, files that
+	// are written in place are complete.
 	settle = 200 * time.Millisecond
-	// lookAgain is the interval between checks if no change is reported.
+	// lookAgain is the interval between checks while no change is reported.
 	lookAgain = time.Minute
-	// fightPause is the time for which keeper leaves the folders to a program that keeps undoing
-	// its changes.
+	// fightPause is how long keeper makes no changes if another program keeps undoing them.
 	fightPause = time.Minute
-	fightAfter = 5 // changes within fightPause
+	fightAfter = 5 // number of changes within fightPause after which keeper pauses
 )
 
-// ErrFolderGone is returned by Keep when a folder was removed and the path still leads to the
-// removed one, as a container's mount does. The process has to be restarted to see a new one.
+// ErrFolderGone means that a folder was removed and its path still leads to the removed folder, as
+// a container's mount does. Keep returns it. The process must be restarted to see a new folder.
 var ErrFolderGone = errors.New("the folder was removed from the node: this process has to be started again to see a new one")
 
 // keeper repeats its work whenever something changes in its folders.
 type keeper struct {
 	folders []string
-	// work makes the folders right. The log of a change names file.
+	// work corrects the content of the folders. file is the name to log if there was a change.
 	work   func() (file string, changed bool, err error)
-	done   string             // logged after a change
-	failed func(error) string // the log message for an error of work
-	fight  string             // logged if another program keeps undoing the work
+	done   string             // log message after a change
+	failed func(error) string // returns the log message for an error of work
+	fight  string             // log message if another program keeps undoing the work
 }
 
-// Keep repeats Apply and installs the plugins, whenever a file changes, until ctx ends: the other
-// plugin may come later, and may rewrite its file.
+// Keep repeats Apply and installs the plugins, whenever a file changes, until ctx ends. This is
+// needed because the other plugin may come later, and may rewrite its file.
 func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) error {
 	return keeper{folders: plugins.folders(c.Dir), done: "netcraq-cni is behind the plugins of the container runtime's network",
 		work: func() (string, bool, error) {
@@ -59,14 +58,14 @@ func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) er
 			"have it leave the folder to others (Cilium: cni.exclusive=false)"}.run(ctx, log)
 }
 
-// Keep rewrites the list whenever another program removes or changes it, and installs the plugins
-// again, until ctx ends. Without a folder for the list it maintains only the plugins.
+// Keep rewrites the list and installs the plugins again whenever another program removes or changes
+// them, until ctx ends. If dir is "", it maintains only the plugins.
 func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog.Logger) error {
 	return keeper{folders: plugins.folders(dir), done: "the container runtime's network is this one",
 		work: func() (file string, changed bool, err error) {
 			installed, installErr := plugins.Install()
 			if file = File; dir != "" && beingWritten(filepath.Join(dir, file)) {
-				err = errBeingWritten // the end of the writing is another event
+				err = errBeingWritten // the end of the writing will cause another event
 			} else if dir != "" {
 				changed, err = c.Write(dir)
 			}
@@ -79,8 +78,8 @@ func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog
 
 var errBeingWritten = errors.New("somebody else is writing it")
 
-// beingWritten reports whether a file may be half written: it is not valid JSON, and was changed a
-// moment ago.
+// beingWritten reports whether a file may be only half written. That is so if it is not valid JSON
+// and was changed a moment ago.
 func beingWritten(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || time.Since(info.ModTime()) > settle {
@@ -90,8 +89,8 @@ func beingWritten(path string) bool {
 	return err == nil && !json.Valid(text)
 }
 
-// run works until ctx ends. It returns an error if the folders cannot be watched, or if one has
-// gone.
+// run repeats work until ctx ends. It returns an error if the folders cannot be watched, or if a
+// folder was removed.
 func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -116,7 +115,7 @@ func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 		case <-time.After(time.Until(next)):
 		}
 		next = time.Now().Add(lookAgain)
-		for _, dir := range k.folders { // every time, because the watch of a removed folder ends
+		for _, dir := range k.folders { // every time, because the watch of a folder ends when the folder is removed
 			if err := watch(w, dir); err != nil {
 				return fmt.Errorf("watching %s: %w", dir, err)
 			}

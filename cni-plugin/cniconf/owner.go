@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// ownAs gives a file the owner of another.
+// ownAs gives a file the owner of another file.
 func ownAs(f *os.File, like fs.FileInfo) error {
 	s, ok := like.Sys().(*syscall.Stat_t)
 	if !ok || int(s.Uid) == os.Getuid() && int(s.Gid) == os.Getgid() {

@@ -9,10 +9,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Connect makes the routes from this node to the chains' service addresses and to the switches,
-// through the interface that leads to the node's switch. Correct routes stay. Only root's processes
-// on the node use them. The node forwards no NetCRAQ packets of pods, because a pod would reach the
-// switches under the node's address and with its rights.
+// Connect makes the routes from this node to the chains' service addresses and to the switches.
+// They lead through the interface to the node's switch. Connect does not change correct routes.
+// Only root's processes on the node may use the routes. The node does not forward NetCRAQ packets
+// of pods, because a pod would otherwise reach the switches under the node's address and with the
+// node's rights.
 func (f *Fabric) Connect(h *topology.Host, services []netip.Prefix) error {
 	l, err := interfaceOf(h)
 	if err != nil {

@@ -1,14 +1,14 @@
-// Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run
-// the P4 program themselves and speak P4Runtime. A file, the same on all nodes, lists the switches,
-// the links between them, and each node's port:
+// Package fabric is for clusters whose switches are not on the nodes. Such switches are top-of-rack
+// switches that run the P4 program themselves and speak P4Runtime. A file lists the switches, the
+// links between them, and the port of each node. All nodes have the same file:
 //
 //	agent, gateway ──▶ the node's interface ──▶ switch (a host port)
 //	pod ──╳ the node's stack
 //
-// To the switches a node is one host. Its pods would share its address and its rights, so the node
-// carries none of their NetCRAQ packets ([Fabric.Connect], and the filters at their interfaces).
-// The switch treats the port as a host's, so the program accepts no acknowledgement or reply from
-// it.
+// The switches see a node as one host. Its pods would share the node's address and rights. So the
+// node forwards no NetCRAQ packets of its pods ([Fabric.Connect], and the filters at the pods'
+// interfaces). The switch treats the port as a host's, so the program accepts no acknowledgement or
+// reply from it.
 package fabric
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Fabric is the content of the file.
+// Fabric is the content of the file that describes the fabric.
 type Fabric struct {
 	spec topology.Spec
 	top  *topology.Topology
 }
 
 // Read reads and checks a file. The file has the form of a controller's topology
-// (controlplane/topology/example.yaml), without the parts that the cluster decides: the program,
-// chains and sessions. Its hosts are nodes, by their names.
+// (controlplane/topology/example.yaml), without the parts that the cluster decides (the program,
+// chains and sessions). The hosts in the file are nodes, and have the nodes' names.
 func Read(path string) (*Fabric, error) {
 	spec, err := topology.ReadSpec(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func Read(path string) (*Fabric, error) {
 		return nil, fmt.Errorf("%s: chains: leave them out: chains are NetcraqChains", path)
 	}
 	checked := spec
-	checked.Program = topology.ProgramSpec{JSON: "-", P4Info: "-"} // a placeholder: the cluster sets the program later
+	checked.Program = topology.ProgramSpec{JSON: "-", P4Info: "-"} // a placeholder: the cluster sets the program
 	top, err := topology.New(checked, path)
 	if err != nil {
 		return nil, err
@@ -54,13 +54,13 @@ func Read(path string) (*Fabric, error) {
 	return &Fabric{spec, top}, nil
 }
 
-// System is the principal of nodes whose access the file does not set. Their agents and gateways
-// serve the cluster's control plane.
+// System is the principal of nodes for which the file sets no access. The agents and gateways on
+// these nodes serve the cluster's control plane.
 const System = "system"
 
-// byDefault gives nodes without principal and access in the file the right to read and write
-// everything, with sessions leased to them. In a lab's topology file such hosts might use any
-// session.
+// byDefault sets the rights of nodes for which the file sets neither a principal nor access. They
+// may read and write everything, with sessions that are leased to them. Without byDefault they
+// could use any session, as the hosts of a lab's topology file can.
 func byDefault(spec *topology.Spec) {
 	everywhere := map[string]string{topology.DefaultRealm: "write"}
 	for _, r := range spec.Realms {
@@ -74,10 +74,10 @@ func byDefault(spec *topology.Spec) {
 	}
 }
 
-// Switches are the fabric's switches, in the order of the file.
+// Switches returns the switches of the fabric, in the order of the file.
 func (f *Fabric) Switches() []*topology.Switch { return f.top.Switches }
 
-// Host is a node's place in the fabric.
+// Host returns a node's entry in the fabric.
 func (f *Fabric) Host(node string) (*topology.Host, error) {
 	i := slices.IndexFunc(f.top.Hosts, func(h *topology.Host) bool { return h.Name == node })
 	if i < 0 {
@@ -86,15 +86,15 @@ func (f *Fabric) Host(node string) (*topology.Host, error) {
 	return f.top.Hosts[i], nil
 }
 
-// Spec is the network with a program and chains.
+// Spec returns the network's specification with a program and chains.
 func (f *Fabric) Spec(program topology.ProgramSpec, chains []topology.ChainSpec) topology.Spec {
 	s := f.spec
 	s.Program, s.Chains = program, chains
 	return s
 }
 
-// addresses are the prefixes that nodes send to: the service prefixes, and the switches' own
-// addresses that are not in them.
+// addresses returns the prefixes to which nodes send. These are the service prefixes, and the
+// switches' own addresses if no service prefix contains them.
 func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(services)
 	for _, s := range f.top.Switches {
@@ -105,8 +105,8 @@ func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// interfaceOf is this machine's interface that connects a host to its switch: the one that has the
-// host's Ethernet and IPv4 addresses.
+// interfaceOf returns the interface of this machine that connects a host to its switch. This is the
+// interface that has the host's Ethernet and IPv4 addresses.
 func interfaceOf(h *topology.Host) (*net.Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {

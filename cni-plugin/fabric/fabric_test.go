@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestAccess: the file's settings of a node's rights apply. Without any, the node has the rights
-// that agents and gateways need.
+// TestAccess checks a node's rights. The file's settings apply. If there are none, the node has the
+// rights that agents and gateways need.
 func TestAccess(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("..", "deploy", "fabric", "fabric.yaml"))
 	if err != nil {
@@ -106,7 +106,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestInterfaceOf: if a node's interface differs from the file, the error says how.
+// TestInterfaceOf checks that if a node's interface differs from the file, the error says how.
 func TestInterfaceOf(t *testing.T) {
 	h := &topology.Host{Name: "node1", IP: netip.MustParseAddr("198.51.100.1"), MAC: []byte{2, 0, 0, 0, 0x0a, 0xff}}
 	if _, err := interfaceOf(h); err == nil || !strings.Contains(err.Error(), "no interface of this node has the Ethernet address 02:00:00:00:0a:ff") {

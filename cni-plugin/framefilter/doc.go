@@ -3,8 +3,8 @@
 //
 // A frame's metadata can defer work: a checksum to finish, and segments to split the frame into.
 // The kernel or the network card does that work when the frame leaves the node, after all checks. A
-// sender with CAP_NET_RAW chooses both, by the header that PACKET_VNET_HDR puts before a frame.
-// Without this filter a frame could pass the checks as one packet and leave as another.
+// sender with CAP_NET_RAW can choose both of them, in the header that PACKET_VNET_HDR puts before a
+// frame. Without this filter a frame could pass the checks as one packet and leave as another.
 //
 //	          checksum to finish? ── not at the checksum of the TCP, UDP or SCTP in it ──▶ dropped
 //	frame ──▶ segments to split?  ── headers say another length than the frame's ────────▶ dropped
@@ -21,7 +21,7 @@
 //
 // # Limits
 //
-// A frame whose unfinished checksum is inside a tunnel that begins in the pod is dropped, because
-// the node may unwrap it. Pods that run such tunnels turn the offload off: "ethtool -K eth0 tx
-// off".
+// If a tunnel begins in the pod, a frame's unfinished checksum may be inside the tunnel. The filter
+// drops such a frame, because the node may unwrap it. Pods that run such tunnels must turn the
+// offload off: "ethtool -K eth0 tx off".
 package framefilter

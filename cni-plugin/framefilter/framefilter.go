@@ -22,30 +22,32 @@ const Name = framesProgNetcraqFrames
 var ErrUnsupported = errors.New("the kernel shows no program where a frame's checksum is to be finished " +
 	"(this needs Linux 6.6 or later, with CONFIG_DEBUG_INFO_BTF)")
 
-// loaded is the program, which all interfaces share.
+// loaded loads the program once. All interfaces share it.
 var loaded = sync.OnceValues(func() (*ebpf.Program, error) {
 	var objects framesObjects
 	err := loadFramesObjects(&objects, nil)
 	if errors.Is(err, unix.EPERM) {
 		return nil, fmt.Errorf("loading the frame filter: %w", err)
 	}
-	if err != nil { // no BTF, no such function, or the verifier permits it only to other program types
+	if err != nil { // the kernel lacks BTF or the function, or permits it only to other program types
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	return objects.NetcraqFrames, nil
 })
 
-// Supported is nil if this kernel can run the filter; otherwise the error wraps ErrUnsupported.
+// Supported returns nil if this kernel can run the filter. Otherwise it returns an error that wraps
+// ErrUnsupported.
 func Supported() error {
 	if _, err := loaded(); err != nil {
 		return err
 	}
-	_, err := find(1) // the loopback interface, which every namespace has
+	_, err := find(1) // interface 1 is loopback, which every namespace has
 	return err
 }
 
 // Attach puts the filter onto an interface of the calling thread's network namespace, before all
-// tcx programs that are there at that time. An existing filter stays where it is.
+// tcx programs that are currently attached. If the interface already has the filter, the filter
+// stays in its place.
 func Attach(ifindex int) error {
 	program, err := loaded()
 	if err != nil {
@@ -80,7 +82,7 @@ func Detach(ifindex int) error {
 	return nil
 }
 
-// find returns the filter's programs at an interface.
+// find returns the IDs of the filter's programs at an interface.
 func find(ifindex int) ([]ebpf.ProgramID, error) {
 	there, err := attach.Named(ifindex, Name)
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -90,8 +92,8 @@ func find(ifindex int) ([]ebpf.ProgramID, error) {
 }
 
 // FinishAtSource makes a pod's own interface, in the calling thread's network namespace, finish
-// each frame before it sends it: it computes the checksum and splits segments. A pod with
-// CAP_NET_ADMIN can undo that.
+// each frame before it sends it. The interface then computes the checksum and splits segments
+// itself. A pod with CAP_NET_ADMIN can undo this.
 func FinishAtSource(iface string) error {
 	return offload.TurnOff(iface, offload.TxChecksums, offload.TCPSegments, offload.GenericSegment)
 }

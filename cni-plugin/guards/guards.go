@@ -1,6 +1,6 @@
 // Package guards restores the programs at interfaces and the kernel settings (sysctl) that isolate
 // pods, if another program has removed or changed them. Network managers, udev, hardening scripts
-// and administrators do that, mostly without knowing.
+// and administrators do so, mostly without knowing it.
 package guards
 
 import (
@@ -26,25 +26,26 @@ const (
 	Table         = "table of nftables"
 )
 
-// All lists the kinds.
+// All lists the kinds of things that guards restore.
 var All = []string{IngressFilter, EgressFilter, FrameFilter, SwitchProgram, Setting, Table}
 
 // Report is called after guards have tried to restore something that another program removed or
-// changed; err is set if they failed. where is an interface, a setting's path under /proc/sys/net,
+// changed. If they failed, err is set. where is an interface, a setting's path under /proc/sys/net,
 // or a table's name.
 type Report func(what, where string, err error)
 
-// Every is the interval at which Watch calls look. The kernel reports neither the removal of a
-// program from tcx nor most changes of settings.
+// Every is the interval at which Watch calls its function look. The kernel reports neither the
+// removal of a program from tcx nor most changes of settings.
 const Every = 5 * time.Second
 
-// rest is the minimum time between two checks after reported changes. Other programs change
-// filters, too, and some undo a restoration again and again.
+// rest is the minimum time between two checks after reported changes. It is needed because other
+// programs also change filters, and some of them undo a restoration again and again.
 const rest = time.Second
 
-// Watch calls look at once, soon after the kernel reports a change of a setting, a filter or a
-// qdisc in the calling thread's network namespace, and at every interval of Every, until ctx ends.
-// It returns after the first call of look. Calls of look never overlap.
+// Watch calls look at once, and then until ctx ends: at intervals of Every, and soon after the
+// kernel reports a change. The kernel reports changes of settings, filters and qdiscs in the
+// calling thread's network namespace. Watch returns after the first call of look. Calls of look
+// never overlap.
 func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	var mu sync.Mutex
 	locked := func() {
@@ -88,10 +89,10 @@ func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	return nil
 }
 
-// Saying returns a Report that logs each restoration and, once, each failure.
+// Saying returns a Report that logs each restoration. It logs the same failure only once.
 func Saying(log *slog.Logger) Report {
 	var mu sync.Mutex
-	failing := map[[2]string]string{} // logged errors, by their subject
+	failing := map[[2]string]string{} // errors that were logged, by their subject
 	return func(what, where string, err error) {
 		mu.Lock()
 		defer mu.Unlock()

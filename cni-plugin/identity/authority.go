@@ -19,15 +19,15 @@ import (
 const (
 	authorityLife = 2 * 365 * 24 * time.Hour
 	leafLife      = 7 * 24 * time.Hour
-	// clockSkew is the maximum difference between nodes' clocks.
+	// clockSkew is the maximum difference between the clocks of two nodes.
 	clockSkew = 5 * time.Minute
 )
 
-// Pair is a certificate and its key, in PEM.
+// Pair is a certificate and its private key, in PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes a certificate authority (CA). Each authority has a unique name, by which the
-// two sides of a handshake tell each other which authorities they trust.
+// NewAuthority makes a certificate authority (CA). Each authority has a unique name. In a
+// handshake, each side sends the names of the authorities that it trusts.
 func NewAuthority(now time.Time) (Pair, error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,7 +58,7 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// Load reads an authority from PEM.
+// Load makes an Authority from a certificate and a key in PEM.
 func Load(p Pair) (*Authority, error) {
 	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
@@ -71,8 +71,8 @@ func Load(p Pair) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: signer}, nil
 }
 
-// Sign signs a request that Check has accepted. The certificate, in PEM, is valid for a week. It
-// takes only the key from the request.
+// Sign signs a request that Check has accepted. It takes only the key from the request. The
+// certificate, in PEM, is valid for a week.
 func (a *Authority) Sign(role Role, node string, request *x509.CertificateRequest, now time.Time) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
@@ -93,32 +93,32 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Times of replacing an authority.
+// Durations in the replacement of an authority.
 const (
-	// replaceBefore is the time before an authority's end at which another replaces it.
+	// replaceBefore is how long before an authority's end another authority replaces it.
 	replaceBefore = authorityLife / 4
-	// announceTime is the time for which all agents trust the next authority before it signs. They
-	// check for a new one much more often.
+	// announceTime is how long all agents trust the next authority before it signs. Agents check
+	// for a new authority much more often.
 	announceTime = 15 * time.Minute
-	// parting is the time for which agents trust the previous authority after it has stopped
-	// signing. By its end, all certificates from that authority have expired.
+	// parting is how long agents trust the previous authority after it has stopped signing. At the
+	// end of this time, all certificates from that authority have expired.
 	parting = leafLife + time.Hour
 )
 
-// State is a cluster's authorities, of which one signs. The signing authority is replaced in steps.
-// Certificates in use stay valid in every step:
+// State has the authorities of a cluster. One of them signs. The signing authority is replaced in
+// steps. Certificates in use stay valid in every step:
 //
 //	A signs ──▶ A signs, B is trusted ──▶ B signs, A is trusted ──▶ B signs
 type State struct {
 	Signing   Pair
-	Next      *Pair     // will sign next
-	Announced time.Time // when agents could first learn of Next; zero: not yet
-	Previous  []byte    // certificate of the authority that signed before; nil: none
+	Next      *Pair     // authority that will sign next
+	Announced time.Time // when agents could first learn of Next; zero if they cannot yet
+	Previous  []byte    // certificate of the authority that signed before, or nil
 	Promoted  time.Time // when Previous stopped signing
 }
 
-// Step takes the next step if one is due, and returns its description, or "". replace requests a
-// new authority before the current one's time is over.
+// Step takes the next step of the replacement if it is due. It returns a description of the step,
+// or "". If replace is set, Step begins a replacement before the current authority's time is over.
 func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	if len(s.Signing.Certificate) == 0 {
 		s.Signing, err = NewAuthority(now)
@@ -150,8 +150,8 @@ func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	return "", nil
 }
 
-// Bundle is the set of authorities that agents must trust: certificates in PEM, the signing one's
-// first.
+// Bundle returns the certificates of all authorities that agents must trust, in PEM. The signing
+// authority's certificate is the first.
 func (s *State) Bundle() []byte {
 	var out bytes.Buffer
 	out.Write(s.Signing.Certificate)
@@ -162,7 +162,7 @@ func (s *State) Bundle() []byte {
 	return out.Bytes()
 }
 
-// serialNumber is 127 random bits.
+// serialNumber returns a random number of 127 bits.
 func serialNumber() (*big.Int, error) {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

@@ -1,16 +1,17 @@
 // Package identity gives the agents of a cluster certificates, by which they authenticate each
-// other. There are two kinds, and neither is valid as the other:
+// other. There are two kinds of certificates, and neither is valid as the other:
 //
 //	a switch's, for a server: every agent has one for its own node, and its switch and the agent's port show it
 //	a controller's, for a client: an agent that may lead has one, and switches and agents let in nobody else
 //
-// So a key stolen from a node whose agent may not lead can impersonate only that node's switch, and
-// opens nothing on another node.
+// So with a key that is stolen from a node whose agent may not lead, an attacker can impersonate
+// only that node's switch. The key gives no access to other nodes.
 //
 // An agent makes its keys in memory and requests certificates (package kube does that, with
 // CertificateSigningRequests). The authority that signs them is on the control plane. A certificate
-// is valid for a week, and the agent renews it after half of that. Both authorities are trusted
-// while one replaces another (State). Agents trust their public bundle.
+// is valid for a week, and the agent renews it after half of that time. While one authority
+// replaces another, agents trust both (State). Agents read a public bundle with the certificates of
+// the trusted authorities.
 package identity
 
 import (
@@ -25,35 +26,36 @@ import (
 	"time"
 )
 
-// Identity is the certificates of a node's agent, and the authorities that it trusts. A new
-// Identity is empty, and handshakes fail until it has both.
+// Identity has the certificates of a node's agent, and the authorities that the agent trusts. A new
+// Identity is empty. Handshakes fail until it has certificates and authorities.
 type Identity struct {
 	node string
 	now  func() time.Time
 
 	mu      sync.Mutex
-	trusted []*x509.Certificate // the first one signs
+	trusted []*x509.Certificate // the first of these authorities signs
 	pool    *x509.CertPool
-	own     map[Role][]*tls.Certificate // the newest first
+	own     map[Role][]*tls.Certificate // certificates of each role, the newest first
 	legacy  *Legacy
 
-	// parted is the legacy authority after its removal. Agents learn of the removal one after the
-	// other, so its switches are trusted for a while longer. Its controllers are not.
+	// parted is the legacy authority after it was removed. Agents learn of the removal one after
+	// the other. So they still trust its switches for a while, but not its controllers.
 	parted      *Legacy
 	partedUntil time.Time
 }
 
-// partedTime is longer than all agents take to learn of a change.
+// partedTime is how long parted is trusted. It is longer than all agents take to learn of a change.
 const partedTime = 5 * time.Minute
 
-// New makes an empty identity of a node's agent.
+// New makes an empty identity for a node's agent.
 func New(node string) *Identity {
 	return &Identity{node: node, now: time.Now, pool: x509.NewCertPool(), own: map[Role][]*tls.Certificate{}}
 }
 
 func (i *Identity) time() time.Time { return i.now() }
 
-// Trust replaces the trusted authorities: certificates in PEM, the signing one's first.
+// Trust replaces the trusted authorities. bundle has their certificates in PEM, the signing
+// authority's first.
 func (i *Identity) Trust(bundle []byte) error {
 	certs, err := parseCertificates(bundle)
 	if err != nil {
@@ -71,8 +73,8 @@ func (i *Identity) Trust(bundle []byte) error {
 	return nil
 }
 
-// Believe also trusts the authority of agents of the previous version, as long as it exists; nil
-// ends that trust.
+// Believe additionally trusts the authority of agents of the previous version. Believe(nil) ends
+// that trust.
 func (i *Identity) Believe(l *Legacy) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,7 +85,7 @@ func (i *Identity) Believe(l *Legacy) {
 	i.fill()
 }
 
-// fill rebuilds the pool of trusted certificates.
+// fill rebuilds the pool of trusted certificates from the authorities.
 func (i *Identity) fill() {
 	i.pool = x509.NewCertPool()
 	for _, c := range i.trusted {
@@ -94,8 +96,8 @@ func (i *Identity) fill() {
 	}
 }
 
-// Install adds an issued certificate, in PEM, with its key. It is an error if the certificate is
-// not for this node, role and key, or if no trusted authority has signed it.
+// Install adds a certificate, in PEM, with its key. It returns an error if the certificate is not
+// for this node, role and key, or if no trusted authority has signed it.
 func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) error {
 	certs, err := parseCertificates(certificate)
 	if err != nil {
@@ -107,7 +109,7 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	// A certificate of a legacy authority has no role, so that authority is not in the pool.
+	// This pool omits the legacy authority, because its certificates have no role.
 	pool := x509.NewCertPool()
 	for _, c := range i.trusted {
 		pool.AddCert(c)
@@ -121,7 +123,7 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	}
 	kept := []*tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}
 	for _, c := range i.own[role] {
-		// the old one is for a switch that does not know the new one's authority yet
+		// a switch that does not know the new certificate's authority yet gets the old one
 		if i.now().Before(c.Leaf.NotAfter) && len(kept) < 2 {
 			kept = append(kept, c)
 		}
@@ -130,13 +132,13 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	return nil
 }
 
-// Due reports whether a new certificate is needed: there is none, half of its life is over, or
-// another authority signs.
+// Due reports whether a role needs a new certificate. That is so if it has none, if half of its
+// life is over, or if another authority signs now.
 func (i *Identity) Due(role Role) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.trusted) == 0 {
-		return false // without an authority the new certificate could not be checked
+		return false // without an authority, a new certificate could not be checked
 	}
 	if len(i.own[role]) == 0 {
 		return true
@@ -145,7 +147,7 @@ func (i *Identity) Due(role Role) bool {
 	return leaf.NotAfter.Sub(i.now()) <= leafLife/2 || leaf.CheckSignatureFrom(i.trusted[0]) != nil
 }
 
-// Expires is the end of a role's certificate, or the zero time if there is none.
+// Expires returns when the certificate of a role expires, or the zero time if there is none.
 func (i *Identity) Expires(role Role) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -155,8 +157,8 @@ func (i *Identity) Expires(role Role) time.Time {
 	return i.own[role][0].Leaf.NotAfter
 }
 
-// Server is the TLS configuration of a server: it has a switch's certificate, and admits only
-// clients with a controller's. It follows changes of the Identity.
+// Server returns the TLS configuration of a server. It shows a switch's certificate, and admits
+// only clients with a controller's certificate. It follows changes of the Identity.
 func (i *Identity) Server() *tls.Config {
 	base := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs: x509.NewCertPool(), GetCertificate: i.serverCertificate}
@@ -165,7 +167,7 @@ func (i *Identity) Server() *tls.Config {
 		defer i.mu.Unlock()
 		c := &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, ClientAuth: tls.RequireAndVerifyClientCert,
 			ClientCAs: i.pool, GetCertificate: i.serverCertificate, NextProtos: base.NextProtos,
-			SessionTicketsDisabled: true} // a client that is no longer trusted must not come back with a ticket
+			SessionTicketsDisabled: true} // a ticket would let a client return that is no longer trusted
 		legacy := i.legacy
 		c.VerifyConnection = func(s tls.ConnectionState) error {
 			if len(s.VerifiedChains) == 0 {
@@ -178,12 +180,13 @@ func (i *Identity) Server() *tls.Config {
 	return base
 }
 
-// Client is the TLS configuration of a client: it has a controller's certificate, and talks to the
-// switch or agent of the node ServerName, which the user sets. It follows changes of the Identity.
+// Client returns the TLS configuration of a client. It shows a controller's certificate. It talks
+// only to the switch or agent of the node ServerName, which the caller must set. It follows changes
+// of the Identity.
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, GetClientCertificate: i.clientCertificate,
-		// RootCAs would be copied, but the authorities change while this configuration is in use.
-		// So VerifyConnection checks the server's certificate.
+		// VerifyConnection checks the server's certificate instead. RootCAs would be copied, but
+		// the authorities change while this configuration is in use.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			i.mu.Lock()
@@ -211,8 +214,8 @@ func (i *Identity) Client() *tls.Config {
 		}}
 }
 
-// allowed returns an error unless a verified certificate has a role, or comes from the legacy
-// authority, which has no roles.
+// allowed returns an error unless a verified certificate has the role. It also accepts a
+// certificate of the legacy authority, because that authority has no roles.
 func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 	for _, chain := range chains {
 		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {
@@ -225,7 +228,7 @@ func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 func (i *Identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.legacy != nil { // a controller of the previous version knows only the legacy authority
+	if i.legacy != nil { // a controller of the previous version trusts only the legacy authority
 		return i.legacy.certificate(i.node)
 	}
 	if len(i.own[Switch]) == 0 {
@@ -234,8 +237,8 @@ func (i *Identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return i.own[Switch][0], nil
 }
 
-// clientCertificate is the newest certificate that the server accepts, by the authorities that it
-// names.
+// clientCertificate returns the newest certificate that the server accepts. The server names the
+// authorities that it accepts.
 func (i *Identity) clientCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -255,10 +258,10 @@ func (i *Identity) clientCertificate(r *tls.CertificateRequestInfo) (*tls.Certif
 	if len(have) == 0 {
 		return nil, fmt.Errorf("there is no controller's certificate for %s yet", i.node)
 	}
-	return have[0], nil // the server's error explains the refusal better than one of this side
+	return have[0], nil // the server's refusal is a better explanation than an error of this side
 }
 
-// parseCertificates reads one or more certificates in PEM.
+// parseCertificates parses one or more certificates in PEM.
 func parseCertificates(b []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {

@@ -25,7 +25,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// cluster is an authority and the agents that have its certificates.
+// cluster has an authority, and the agents that have certificates of this authority.
 type cluster struct {
 	t     *testing.T
 	state State
@@ -45,7 +45,7 @@ func (c *cluster) step(replace bool) string {
 	return what
 }
 
-// agent is an agent with the certificates of some roles.
+// agent returns an agent's identity with certificates for some roles.
 func (c *cluster) agent(node string, roles ...Role) *Identity {
 	c.t.Helper()
 	i := New(node)
@@ -57,7 +57,7 @@ func (c *cluster) agent(node string, roles ...Role) *Identity {
 	return i
 }
 
-// refresh makes an agent read the bundle.
+// refresh makes an agent read the current bundle of authorities.
 func (c *cluster) refresh(i *Identity) {
 	c.t.Helper()
 	must(c.t, i.Trust(c.state.Bundle()))
@@ -76,7 +76,7 @@ func (c *cluster) issue(i *Identity, r Role) {
 	must(c.t, i.Install(r, key, cert))
 }
 
-// talk makes a client send a word to a server and read it back.
+// talk makes a client send a word to a server. The client must read the word back.
 func talk(server, client *tls.Config, name string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +91,7 @@ func talk(server, client *tls.Config, name string) error {
 		defer raw.Close()
 		c := tls.Server(raw, server)
 		if c.Handshake() != nil {
-			_, _ = io.Copy(io.Discard, raw) // if the server closed at once, the client might not read the reason
+			_, _ = io.Copy(io.Discard, raw) // otherwise the client might not read the server's reason
 			return
 		}
 		_, _ = io.Copy(c, c)
@@ -107,12 +107,12 @@ func talk(server, client *tls.Config, name string) error {
 	if _, err := c.Write([]byte("word")); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(c, make([]byte, 4)) // with TLS 1.3 the client learns of the refusal only here
+	_, err = io.ReadFull(c, make([]byte, 4)) // with TLS 1.3, the client learns of a refusal only when it reads
 	return err
 }
 
-// stolen is a client or a server with a certificate from an agent's memory, which trusts every
-// peer.
+// stolen returns the configuration of a client or server that uses a certificate from an agent's
+// memory and trusts every peer.
 func stolen(c *tls.Certificate) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*c},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -133,8 +133,9 @@ func wants(t *testing.T, what string, err error, want string) {
 	t.Errorf("%s: %v, want %q", what, err, want)
 }
 
-// TestWho: a switch admits only controllers of its own cluster, and a controller talks only to the
-// switch that it names. A worker agent's certificates open nothing on another node.
+// TestWho checks that a switch admits only controllers of its own cluster. A controller must talk
+// only to the switch that it names. A worker agent's certificates must give no access to another
+// node.
 func TestWho(t *testing.T) {
 	here, elsewhere := newCluster(t), newCluster(t)
 	server := here.agent("node1", Switch).Server()
@@ -170,7 +171,7 @@ func TestWho(t *testing.T) {
 	} {
 		wants(t, c.what, talk(c.server, leader.Client(), "node1"), c.err)
 	}
-	// A switch without a certificate serves no client, and one without an authority trusts no
+	// A switch without a certificate serves no client. A switch without an authority trusts no
 	// client.
 	if err := talk(here.agent("node1").Server(), leader.Client(), "node1"); err == nil {
 		t.Error("a switch without a certificate talks")
@@ -182,8 +183,8 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestOne: a certificate for both ends, for another organization, or for an authority has no role,
-// whoever has signed it.
+// TestOne checks that some certificates have no role, whoever has signed them: those for both ends,
+// for another organization, or for an authority.
 func TestOne(t *testing.T) {
 	c := newCluster(t)
 	a, err := Load(c.state.Signing)
@@ -211,8 +212,8 @@ func TestOne(t *testing.T) {
 	}
 }
 
-// TestRenewal: a certificate is due when half of its life is over, and not before, or when another
-// authority signs.
+// TestRenewal checks when a certificate is due: when half of its life is over, or when another
+// authority signs. It must not be due earlier.
 func TestRenewal(t *testing.T) {
 	c := newCluster(t)
 	if New("node1").Due(Switch) {
@@ -240,20 +241,20 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestReplacement: while an authority is replaced no handshake fails, though agents learn of each
-// step late and in any order. A certificate that is not renewed is refused once its authority is
-// not trusted any more.
+// TestReplacement checks that no handshake fails while an authority is replaced, though agents
+// learn of each step late and in any order. A certificate that is not renewed must be refused once
+// its authority is not trusted any more.
 func TestReplacement(t *testing.T) {
 	c := newCluster(t)
 	node, leader := c.agent("node1", Switch), c.agent("node2", Controller)
 	first := c.state.Signing
-	// a controller's certificate of the first authority that is not renewed
+	// This controller's certificate is from the first authority, and is never renewed.
 	thief := c.agent("node3", Controller).own[Controller][0]
 	connected := func(when string) {
 		t.Helper()
 		wants(t, when, talk(node.Server(), leader.Client(), "node1"), "")
 	}
-	// hear makes the agents learn of a step one after the other, in an order, and renew the
+	// hear makes the agents learn of a step, one after the other in the given order. They renew the
 	// certificates that are due.
 	hear := func(when string, order ...*Identity) {
 		t.Helper()
@@ -311,7 +312,7 @@ func TestReplacement(t *testing.T) {
 	if bytes.Contains(c.state.Bundle(), first.Certificate) || bytes.Contains(c.state.Bundle(), []byte("PRIVATE")) {
 		t.Errorf("the bundle is\n%s", c.state.Bundle())
 	}
-	// Without a request, the authority is replaced in time.
+	// Without an operator's request, the authority is replaced in time.
 	c.now = c.now.Add(authorityLife - replaceBefore - 24*time.Hour)
 	for range 24 {
 		c.now = c.now.Add(24 * time.Hour)
@@ -322,7 +323,8 @@ func TestReplacement(t *testing.T) {
 	t.Error("an authority that is about to end is not replaced")
 }
 
-// before is an agent of the previous version, where every agent could act as any other.
+// before returns the configuration of an agent of the previous version. There, every agent could
+// act as any other agent.
 func before(t *testing.T, p Pair, node string) *tls.Config {
 	t.Helper()
 	l, err := LoadLegacy(p)
@@ -337,9 +339,9 @@ func before(t *testing.T, p Pair, node string) *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }}
 }
 
-// TestMigration: while the previous version's Secret exists, agents of both versions talk to each
-// other in all combinations. After its removal, in whatever order agents learn of it, agents of
-// this version continue, and those of the previous one are refused.
+// TestMigration checks that agents of both versions can talk to each other, in all combinations,
+// while the previous version's Secret exists. After its removal, agents of this version continue,
+// and those of the previous version are refused. The agents learn of the removal in any order.
 func TestMigration(t *testing.T) {
 	old, err := NewAuthority(time.Now())
 	must(t, err)
@@ -348,7 +350,7 @@ func TestMigration(t *testing.T) {
 	node, leader := c.agent("node1", Switch), c.agent("node2", Switch, Controller)
 	node.Believe(legacy())
 	leader.Believe(legacy())
-	fresh := c.agent("node1") // just upgraded: it has no certificate yet
+	fresh := c.agent("node1") // this agent was just upgraded and has no certificate yet
 	fresh.Believe(legacy())
 	oldNode, oldLeader := before(t, old, "node1"), before(t, old, "node2")
 	for what, pair := range map[string][2]*tls.Config{
@@ -389,7 +391,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestRequests: Check accepts a proper request. Its error for any other request names the reason.
+// TestRequests checks that Check accepts a proper request. For any other request, its error must
+// name the reason.
 func TestRequests(t *testing.T) {
 	_, good, err := NewRequest(Switch, "node1")
 	must(t, err)
@@ -451,7 +454,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestInstall: certificates and keys that do not match are never shown to a peer.
+// TestInstall checks that a certificate and a key that do not match are never shown to a peer.
 func TestInstall(t *testing.T) {
 	c, other := newCluster(t), newCluster(t)
 	i := c.agent("node1")
@@ -493,7 +496,7 @@ func TestInstall(t *testing.T) {
 		!strings.Contains(err.Error(), "authority") {
 		t.Errorf("another's key: %v", err)
 	}
-	// A certificate that an agent signs is not accepted.
+	// A certificate that an agent has signed is not accepted.
 	leaf := i.own[Switch][0]
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: leaf.Leaf.SerialNumber,
 		Subject: Controller.subject(), DNSNames: []string{"node9"}, NotBefore: c.now.Add(-time.Hour),

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Legacy is the authority of agents of the previous version, which had no roles: each agent had the
-// authority's key, and made its own certificates, for servers and clients alike. While its Secret
-// exists it is trusted as well, and servers use one of its certificates, because a controller of
-// that version knows no other authority. So agents can be replaced one after the other. Until the
-// Secret is removed, security is as in the previous version.
+// Legacy is the authority of agents of the previous version. That version had no roles: each agent
+// had the authority's key, and made its own certificates for servers and clients. While its Secret
+// exists, agents also trust this authority. Servers then use one of its certificates, because a
+// controller of that version knows no other authority. So agents can be replaced one after the
+// other. Until the Secret is removed, security is as in the previous version.
 type Legacy struct {
 	*Authority
 	now  func() time.Time
@@ -23,7 +23,7 @@ type Legacy struct {
 	own  *tls.Certificate
 }
 
-// LoadLegacy reads a legacy authority from PEM.
+// LoadLegacy makes a Legacy from a certificate and a key in PEM.
 func LoadLegacy(p Pair) (*Legacy, error) {
 	a, err := Load(p)
 	if err != nil {
@@ -32,13 +32,13 @@ func LoadLegacy(p Pair) (*Legacy, error) {
 	return &Legacy{Authority: a, now: time.Now}, nil
 }
 
-// Same reports whether a certificate in PEM is this authority's.
+// Same reports whether certificate, in PEM, is the certificate of this authority.
 func (l *Legacy) Same(certificate []byte) bool {
 	certs, err := parseCertificates(certificate)
 	return err == nil && certs[0].Equal(l.cert)
 }
 
-// certificate is a node's certificate. Calls must not overlap.
+// certificate returns a certificate for a node. Calls must not overlap.
 func (l *Legacy) certificate(node string) (*tls.Certificate, error) {
 	now := l.now()
 	if l.own != nil && l.node == node && l.own.Leaf.NotAfter.Sub(now) > leafLife/2 {

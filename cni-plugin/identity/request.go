@@ -28,10 +28,10 @@ var (
 // String implements fmt.Stringer.
 func (r Role) String() string { return r.name }
 
-// Signer is the name of the signer of this role's certificates, as Kubernetes writes it.
+// Signer returns the name of the Kubernetes signer for certificates of this role.
 func (r Role) Signer() string { return "netcraq.io/" + r.name }
 
-// RoleOf returns the role with a signer's name, or false.
+// RoleOf returns the role whose Kubernetes signer has this name. It returns false if there is none.
 func RoleOf(signer string) (Role, bool) {
 	for _, r := range []Role{Switch, Controller} {
 		if r.Signer() == signer {
@@ -49,7 +49,8 @@ func (r Role) is(c *x509.Certificate) bool {
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA
 }
 
-// NewRequest makes a key, which stays with the caller, and a request in PEM (PKCS #10).
+// NewRequest makes a key and a request for a certificate in PEM (PKCS #10). The request does not
+// contain the private key.
 func NewRequest(role Role, node string) (key crypto.Signer, request []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -63,7 +64,8 @@ func NewRequest(role Role, node string) (key crypto.Signer, request []byte, err 
 	return k, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Check parses a request, and rejects it unless it is for one role of one node and nothing else.
+// Check parses a request for a certificate. It returns an error unless the request is for exactly
+// this role of this node.
 func Check(role Role, node string, request []byte) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {

@@ -14,14 +14,14 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// Ports as agents configure them.
+// Ports, with the same values as in agents.
 const (
 	netcraq = 20035
 	vxlan   = 20037
 	other   = 9
 )
 
-// A pod, its node, which routes, and a victim on the node's other side:
+// route is a pod, its node, which forwards packets, and a victim on the node's other side:
 //
 //	pod eth0 10.1.0.2 ──▶ ncq 10.1.0.1 node out 10.2.0.1 ──▶ eth0 10.2.0.2 victim
 type route struct {
@@ -55,14 +55,14 @@ func newRoute(t testing.TB) *route {
 	return r
 }
 
-// packet is a UDP packet from the pod.
+// packet returns a UDP packet from the pod.
 func (r *route) packet(from uint16, to netip.Addr, port uint16) udptest.Packet {
 	return udptest.Packet{EthernetDst: r.node.MAC("ncq"), EthernetSrc: r.pod.MAC("eth0"),
 		Src: netip.AddrPortFrom(podAddr, from), Dst: netip.AddrPortFrom(to, port),
 		Payload: make([]byte, 64)}
 }
 
-// ports returns the UDP ports and the payload of a recorded packet.
+// ports parses a recorded IP packet. It returns the UDP ports and the payload.
 func ports(ip []byte) (from, to uint16, payload []byte) {
 	udp := ip[int(ip[0]&15)*4:]
 	if len(udp) < 8 {
@@ -71,13 +71,14 @@ func ports(ip []byte) (from, to uint16, payload []byte) {
 	return binary.BigEndian.Uint16(udp), binary.BigEndian.Uint16(udp[2:]), udp[8:]
 }
 
-// ours reports whether a packet has a source or destination that only switches and nodes may use.
+// ours reports whether only switches and nodes may use the packet's source or destination port.
 func ours(ip []byte) bool {
 	from, to, _ := ports(ip)
 	return from == netcraq || to == netcraq || to == vxlan
 }
 
-// settle returns the sent packets that have arrived at the victim or at the node.
+// settle returns those packets that the test has sent and that have arrived at the victim or at the
+// node.
 func (r *route) settle(to netip.Addr) [][]byte {
 	r.t.Helper()
 	const sentinel = 99
@@ -90,7 +91,8 @@ func (r *route) settle(to netip.Addr) [][]byte {
 		func(ip []byte) bool { from, _, _ := ports(ip); return from == sentinel })
 }
 
-// arrive sends a packet in every encapsulation and returns the names of those in which it arrives.
+// arrive sends a packet in every encapsulation. It returns the names of the encapsulations in which
+// the packet arrives.
 func (r *route) arrive(p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap(p)
@@ -106,8 +108,9 @@ func (r *route) arrive(p udptest.Packet) (names []string) {
 	return names
 }
 
-// TestWrapped sends packets of the switches' and the tunnels' ports in every encapsulation through
-// a node and to it: without a filter, with the previous version's filter, and with the current one.
+// TestWrapped sends packets with the switches' and the tunnels' ports through a node and to it, in
+// every encapsulation. It does so without a filter, with the previous version's filter, and with
+// the current one.
 func TestWrapped(t *testing.T) {
 	pods := Rules{Port: netcraq, Destination: vxlan, Untagged: true}
 	uplink := Rules{Port: netcraq, Destination: vxlan}
@@ -154,7 +157,7 @@ func TestWrapped(t *testing.T) {
 				}
 				t.Logf("to %s, of %d ways: %d arrived without a filter, %d with the former, 0 now",
 					to, 3*len(udptest.Wrap(kinds[0])), without, before)
-				// Packets of other ports arrive as they did without the filter.
+				// Packets with other ports arrive as they did without the filter.
 				p := r.packet(1000, to, other)
 				attach(func(i int) { check(t, Detach(i)) })
 				none := r.arrive(p)
@@ -162,7 +165,7 @@ func TestWrapped(t *testing.T) {
 				for _, name := range r.arrive(p) {
 					none = slices.DeleteFunc(none, func(s string) bool { return s == name })
 				}
-				// one of the tags is not in the frame
+				// in the frames with priority tags, one tag is in the metadata and not in the frame
 				if got := strings.Join(none, ", "); got != "6 priority tags, 100 priority tags" {
 					t.Errorf("other UDP to %s does not arrive as %s", to, got)
 				}
@@ -180,7 +183,7 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
-// TestRules: Attach refuses rules that make no sense.
+// TestRules checks that Attach refuses rules that make no sense.
 func TestRules(t *testing.T) {
 	if err := Attach(1, Rules{Untagged: true}); err == nil ||
 		!strings.Contains(err.Error(), "nothing to do") {
@@ -188,7 +191,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestEverything: with Rules.Everything not even ARP passes.
+// TestEverything checks that with Rules.Everything no packet passes, not even ARP.
 func TestEverything(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error { return Attach(r.node.Index("ncq"), Rules{Everything: true}) })
@@ -202,8 +205,8 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestMutated sends frames with random changes. None that a filter should stop arrives in the stack
-// of the node or of the victim.
+// TestMutated sends frames with random changes. No frame that a filter should stop may arrive in
+// the stack of the node or of the victim.
 func TestMutated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(14, 3))
 	run := func(r *route, count int) (stopped, passed int) {
@@ -223,7 +226,7 @@ func TestMutated(t *testing.T) {
 		}
 		return stopped, passed
 	}
-	// on a separate route, because leftover fragments may combine into a packet
+	// a separate route is used, because leftover fragments may combine into a packet
 	control, _ := run(newRoute(t), 5000)
 	if control < 250 {
 		t.Errorf("without a filter %d of 5,000 mutated frames arrive: the test means little",
@@ -245,7 +248,8 @@ func TestMutated(t *testing.T) {
 	}
 }
 
-// TestReplaced: Attach replaces the filters of previous versions, also if both kinds are present.
+// TestReplaced checks that Attach replaces the filters of previous versions, also if both kinds of
+// them are attached.
 func TestReplaced(t *testing.T) {
 	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(hook, func(t *testing.T) {
@@ -263,7 +267,7 @@ func TestReplaced(t *testing.T) {
 			check(t, Attach(ifindex, Rules{Port: 99}))
 			passing("after its upgrade", 98, true)
 			passing("after its upgrade", 99, false)
-			attachFormer(t, ifindex, Rules{Port: 98}) // the previous filter does not replace the current one
+			attachFormer(t, ifindex, Rules{Port: 98}) // adds the former filter next to the current one
 			check(t, Attach(ifindex, Rules{Port: 97}))
 			passing("forward again", 98, true)
 			passing("forward again", 99, true)
@@ -279,7 +283,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestLegitimate: ordinary traffic of a pod, of each kind, passes as before.
+// TestLegitimate checks that each kind of ordinary traffic of a pod passes.
 func TestLegitimate(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
@@ -296,7 +300,7 @@ func TestLegitimate(t *testing.T) {
 		if !strings.HasPrefix(c.to, "10.2.") {
 			server = r.node
 		}
-		for _, size := range []int{10, 8000} { // the larger one is sent in fragments or in several segments
+		for _, size := range []int{10, 8000} { // the larger size needs fragments or several segments
 			if err := exchange(t, r.pod, server, c.network, c.to, size); err != nil {
 				t.Errorf("%s to %s, %d bytes: %v", c.network, c.to, size, err)
 			}
@@ -311,7 +315,7 @@ func TestLegitimate(t *testing.T) {
 	}
 }
 
-// TestNonlinear sends frames of which a program can access only the Ethernet header directly.
+// TestNonlinear sends frames of which an eBPF program can access only the Ethernet header directly.
 func TestNonlinear(t *testing.T) {
 	r := newRoute(t)
 	send := r.send

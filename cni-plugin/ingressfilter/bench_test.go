@@ -21,7 +21,7 @@ import (
 )
 
 // BenchmarkFilter measures the filter's cost for a packet, in nanoseconds, with BPF_PROG_TEST_RUN.
-// For comparison it measures the previous filter and a program that does nothing.
+// For comparison, it also measures the previous version's filter and a program that does nothing.
 func BenchmarkFilter(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("skipped: needs root, for eBPF")
@@ -69,9 +69,9 @@ func BenchmarkFilter(b *testing.B) {
 	}
 }
 
-// BenchmarkStack measures the time a node takes to forward a packet from a pod, from the pod's
-// interface to the next node, which drops it. It measures without the stack's filter and with it,
-// in turns. The fastest turn counts, because on a busy machine the others include other work.
+// BenchmarkStack measures how long a node takes to forward a packet from a pod's interface to the
+// next node, which drops it. It measures alternately without and with the stack filter. Only the
+// fastest measurement counts, because on a busy machine the others include other work.
 func BenchmarkStack(b *testing.B) {
 	const turn = 1000
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
@@ -110,8 +110,9 @@ func BenchmarkStack(b *testing.B) {
 }
 
 // BenchmarkPods measures the throughput of an ordinary pod to another node: TCP with the kernel's
-// offloads, and UDP in frames that the kernel splits (UDP_SEGMENT). It measures with and without
-// the frame filter at the pod's interface, in turns. Each figure is the median of the turns.
+// offloads, and UDP in frames that the kernel splits (UDP_SEGMENT). It measures alternately with
+// and without the frame filter at the pod's interface. Each result is the median of these
+// measurements.
 func BenchmarkPods(b *testing.B) {
 	if err := framefilter.Supported(); err != nil {
 		b.Skipf("skipped: %v", err)
@@ -138,7 +139,7 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// bulk sends from the pod to the victim for a while, and returns the number of bytes a second that
+// bulk sends from the pod to the victim for a while. It returns how many bytes a second have
 // arrived.
 func (r *route) bulk(b *testing.B, network string, long time.Duration) float64 {
 	b.Helper()
@@ -167,7 +168,7 @@ func (r *route) bulk(b *testing.B, network string, long time.Duration) float64 {
 	return float64(arrived.Load()) / time.Since(began).Seconds()
 }
 
-// sink receives at the victim, and counts the bytes.
+// sink receives at the victim and counts the bytes that arrive.
 func (r *route) sink(b *testing.B, network string, arrived *atomic.Int64) (sink io.Closer, address string) {
 	b.Helper()
 	count := func(c io.Reader) {

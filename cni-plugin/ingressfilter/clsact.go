@@ -13,9 +13,9 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Kernels before 6.6 have no tcx, so the filter is one of the qdisc clsact there.
+// Kernels before 6.6 have no tcx. On these kernels the filter is a tc filter of the qdisc clsact.
 
-// priority is after that of any switch's filter.
+// priority is the tc priority of the filter. It comes after the filter of any switch.
 const priority = 0xc000
 
 func (s side) filter(ifindex int, name string) *netlink.BpfFilter {
@@ -29,9 +29,9 @@ func (s side) attachFilter(ifindex int, prog *ebpf.Program) error {
 	return s.attachFilterNamed(ifindex, prog, s.name)
 }
 
-// Handles of a filter for which Attach made clsact. The filter's removal removes clsact, too. The
-// kernel changes a queue length of 0 when a qdisc is added; the second handle says that this must
-// be undone as well.
+// Handles that mark a filter for which Attach made clsact. When such a filter is removed, clsact is
+// removed, too. The kernel changes a queue length of 0 when a qdisc is added. The second handle
+// says that this change must also be undone.
 const (
 	madeDiscipline      = 2
 	madeDisciplineQueue = 3
@@ -63,7 +63,7 @@ func (s side) attachFilterNamed(ifindex int, prog *ebpf.Program, name string) er
 	return nil
 }
 
-// findFilter returns the filter at an interface, or nil.
+// findFilter returns the tc filter at an interface, or nil.
 func (s side) findFilter(ifindex int) (*netlink.BpfFilter, error) {
 	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
@@ -85,8 +85,8 @@ func (s side) filterAttached(ifindex int) (bool, error) {
 	return f != nil, err
 }
 
-// removeFilter removes the filter. It also removes clsact if Attach made it and there are no other
-// filters.
+// removeFilter removes the tc filter. It also removes clsact if Attach made it and no other filters
+// use it.
 func (s side) removeFilter(ifindex int) error {
 	f, err := s.findFilter(ifindex)
 	if f == nil || err != nil {
@@ -100,7 +100,7 @@ func (s side) removeFilter(ifindex int) error {
 	}
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return nil // the interface has gone, and its filters with it
+		return nil // the interface has gone, and so have its filters
 	}
 	if err := offload.RemoveDiscipline(l); err != nil || f.Handle != madeDisciplineQueue {
 		return err

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The previous version's program. The tests use it to show which packets it let through, and that
-// Attach replaces it.
+// This file has the filter program of the previous version. Tests use it to show which packets it
+// let through, and that Attach replaces it.
 
 // attachFormer attaches the filter as the previous version did.
 func attachFormer(t *testing.T, ifindex int, r Rules) {
@@ -27,9 +27,9 @@ func attachFormer(t *testing.T, ifindex int, r Rules) {
 		Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()}))
 }
 
-// former is the previous version's program. R6 is the context.
+// former returns the previous version's program. Register R6 has the context.
 func (r Rules) former() asm.Instructions {
-	// on the stack: the bytes 12 to 24 of the frame, and the UDP ports
+	// positions on the stack: bytes 12 to 24 of the frame, and the UDP ports
 	const header, ports = -16, -24
 	load := func(offset asm.Instruction, to int16, n int32) asm.Instructions {
 		return asm.Instructions{
@@ -47,7 +47,7 @@ func (r Rules) former() asm.Instructions {
 		asm.JNE.Imm(asm.R1, unix.IPPROTO_UDP, "next"),
 		asm.LoadMem(asm.R1, asm.R10, header+8, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.And.Imm(asm.R1, 0x1fff), asm.JNE.Imm(asm.R1, 0, "next"),
-		// where UDP begins
+		// R7 becomes the position at which the UDP header begins.
 		asm.LoadMem(asm.R7, asm.R10, header+2, asm.Byte), asm.And.Imm(asm.R7, 15),
 		asm.LSh.Imm(asm.R7, 2), asm.Add.Imm(asm.R7, 14),
 	)

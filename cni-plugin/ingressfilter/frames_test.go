@@ -20,21 +20,21 @@ import (
 )
 
 // These tests attach the frame filter (package framefilter) before the ingress filter, because a
-// pod's interface has both. The node's uplink finishes and splits frames when they leave, after all
-// checks.
+// pod's interface has both. When frames leave the node, after all checks, the uplink finishes and
+// splits them.
 
-// Offsets in a frame without tags: the IPv4 header, the UDP header after it, and the UDP payload.
+// Offsets in a frame without tags: of the IPv4 header, the UDP header and the UDP payload.
 const (
 	ipAt      = 14
 	udpAt     = ipAt + 20
 	payloadAt = udpAt + 8
 )
 
-// podRules are the rules at a pod's interface.
+// podRules are the filter rules at a pod's interface.
 var podRules = Rules{Port: netcraq, Destination: vxlan, Untagged: true}
 
-// finishing makes a route whose outgoing interface finishes frames. It skips the test if the kernel
-// does not support the frame filter.
+// finishing makes a route whose outgoing interface finishes frames. If the kernel does not support
+// the frame filter, it skips the test.
 func finishing(t *testing.T) (*route, func(udptest.Offload, []byte) error) {
 	t.Helper()
 	if err := framefilter.Supported(); err != nil {
@@ -60,13 +60,13 @@ func (r *route) guard(on bool) {
 	})
 }
 
-// redirect makes the node forward the pod's frames for the victim as a switch does, bypassing the
-// stack.
+// redirect makes the node forward the pod's frames to the victim as a switch does, without the
+// node's stack.
 func (r *route) redirect() {
 	r.t.Helper()
 	eth0, err := r.victim.Link.LinkByName("eth0")
 	check(r.t, err)
-	check(r.t, r.victim.Link.LinkSetHardwareAddr(eth0, r.node.MAC("ncq"))) // the frame keeps its destination address
+	check(r.t, r.victim.Link.LinkSetHardwareAddr(eth0, r.node.MAC("ncq"))) // frames keep their destination address
 	r.node.Do(func() error {
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(r.node.Index("out"))), asm.Mov.Imm(asm.R2, 0),
@@ -80,13 +80,13 @@ func (r *route) redirect() {
 	})
 }
 
-// becoming is udptest.Becoming with two free bytes in the payload.
+// becoming is like udptest.Becoming. Its two free bytes are in the payload.
 func becoming(frame []byte, start, place int, value uint16) ([]byte, udptest.Offload) {
 	return udptest.Becoming(frame, start, place, payloadAt+(payloadAt-start)%2, value)
 }
 
-// TestUnfinishedChecksum: finishing a packet's checksum does not turn its port into one of the
-// switches' or the tunnels'.
+// TestUnfinishedChecksum checks that finishing a packet's checksum cannot turn its port into a port
+// of the switches or the tunnels.
 func TestUnfinishedChecksum(t *testing.T) {
 	r, send := finishing(t)
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestUnfinishedChecksum(t *testing.T) {
 				r.guard(on)
 				frame, o := becoming(p.Frame(), c.start, c.place, c.value)
 				if c.place >= udpAt {
-					binary.BigEndian.PutUint16(frame[udpAt+6:], 0) // UDP's own checksum: none
+					binary.BigEndian.PutUint16(frame[udpAt+6:], 0) // 0 means that UDP has no checksum
 					frame, o = becoming(frame, c.start, c.place, c.value)
 				}
 				check(t, send(o, frame))
@@ -129,8 +129,8 @@ func TestUnfinishedChecksum(t *testing.T) {
 	}
 }
 
-// TestFinishedChecksum: frames that a pod's own stack leaves unfinished pass, whether or not their
-// segments are split on the way out.
+// TestFinishedChecksum checks that unfinished frames of a pod's own stack pass, whether or not
+// their segments are split when they leave.
 func TestFinishedChecksum(t *testing.T) {
 	r, send := finishing(t)
 	r.guard(true)
@@ -155,7 +155,8 @@ func TestFinishedChecksum(t *testing.T) {
 	}
 }
 
-// TestSplit: a frame leaves as several datagrams only if its headers give the length of the whole.
+// TestSplit checks that a frame leaves as several datagrams only if its headers have the length of
+// the whole frame.
 func TestSplit(t *testing.T) {
 	r, send := finishing(t)
 	const segment = 64
@@ -163,7 +164,7 @@ func TestSplit(t *testing.T) {
 	whole.Payload = make([]byte, 3*segment)
 	o := udptest.Offload{Flags: udptest.NeedsChecksum, Split: udptest.SplitUDPL4, Headers: payloadAt,
 		Segment: segment, Start: udpAt, Place: 6}
-	first := func() []byte { // the lengths are those of the first segment
+	first := func() []byte { // the headers have the length of the first segment
 		f := whole.Frame()
 		binary.BigEndian.PutUint16(f[ipAt+2:], 20+8+segment)
 		binary.BigEndian.PutUint16(f[udpAt+4:], 8+segment)
@@ -185,12 +186,13 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// offloadFor is the duration of TestRandomOffload, in rounds of 20,000 frames. 0: one round.
+// offloadFor is how long TestRandomOffload runs, in rounds of 20,000 frames. 0 means one round.
 var offloadFor = flag.Duration("offload-for", 0, "how long TestRandomOffload sends frames")
 
-// random sends frames with random unfinished work and random headers. It returns the numbers of
-// frames that arrived as the switches' or the tunnels' (bad), that arrived as other UDP (passed),
-// and that the sender's kernel refused. restore resets the pod's interface before random counts.
+// random sends frames with random unfinished work and random headers. bad counts frames that
+// arrived as packets of the switches or tunnels. passed counts frames that arrived as other UDP.
+// refused counts frames that the sender's kernel refused. restore resets the pod's interface before
+// random counts.
 func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []byte) error, restore func()) (
 	bad, passed, refused int) {
 	kinds := []udptest.Packet{r.packet(1000, victimAddr, other), r.packet(1000, victimAddr, netcraq),
@@ -202,7 +204,7 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 			f = udptest.Mutate(rng, kinds[i%len(kinds)])
 		}
 		o := udptest.Offload{Flags: uint8(rng.IntN(2)), Start: uint16(rng.IntN(60)), Place: uint16(rng.IntN(24))}
-		if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at a place with a port or a length
+		if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at an offset with a port or a length
 			places := [][2]int{{udpAt, udpAt}, {udpAt, udpAt + 2}, {ipAt, ipAt + 8}, {ipAt, udpAt + 2}}
 			at := places[rng.IntN(len(places))]
 			f, o = becoming(f, at[0], at[1], []uint16{netcraq, vxlan, 64<<8 | 17}[rng.IntN(3)])
@@ -213,7 +215,7 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 			o.Headers, o.Segment = uint16(rng.IntN(80)), uint16(rng.IntN(100))
 		}
 		if send(o, f) != nil {
-			refused++ // the pod's own kernel refused it
+			refused++ // the pod's own kernel has refused the frame
 		}
 	}
 	restore()
@@ -227,15 +229,15 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 	return bad, passed, refused
 }
 
-// TestRandomOffload sends frames with random unfinished work and random headers. No frame leaves as
-// one of the switches' or the tunnels'.
+// TestRandomOffload sends frames with random unfinished work and random headers. No frame may leave
+// the node as a packet of the switches or the tunnels.
 func TestRandomOffload(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 1))
 	count, restore := 20_000, func() {}
 	control, _, _ := r.random(rng, 2000, send, restore)
 	r.guard(true)
-	r.settle(victimAddr) // discard late frames that were sent before the guard was attached
+	r.settle(victimAddr) // discards late frames that were sent before the guard was attached
 	bad, passed, refused := r.random(rng, count, send, restore)
 	for end := time.Now().Add(*offloadFor); time.Now().Before(end); count += 20_000 {
 		b, p, f := r.random(rng, 20_000, send, restore)
@@ -249,7 +251,8 @@ func TestRandomOffload(t *testing.T) {
 }
 
 // changes are changes that a process with CAP_NET_ADMIN in the pod's namespace may make to its
-// interface, chosen by a random number. A change that the kernel lacks is counted as "nothing".
+// interface. n is a random number that selects a variant. A change that the kernel lacks is counted
+// as "nothing".
 var changes = []func(n int) string{
 	func(n int) string {
 		what := []string{"tx", "sg", "tso", "gso", "gro", "rx", "tx-udp-segmentation", "tx-gso-list", "txvlan", "tx-nocache-copy",
@@ -261,7 +264,7 @@ var changes = []func(n int) string{
 	},
 	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_size ", 100+n%200_000) },
 	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_segs ", 1+n%100) },
-	func(n int) string { // changes bytes of the frame after it has left the socket
+	func(n int) string { // changes bytes of a frame after the frame has left the socket
 		return fmt.Sprintf("nft add rule netdev t egress %s set %d",
 			[]string{"@th,0,16", "@th,16,16", "@th,32,16", "@nh,16,16", "@nh,32,16", "@nh,72,8"}[n%6],
 			[]int{netcraq, vxlan, 17, 64, n % 256}[n/6%5])
@@ -275,7 +278,8 @@ var changes = []func(n int) string{
 	func(n int) string { return fmt.Sprintf("ip link set eth0 txqueuelen %d", n%1000) },
 }
 
-// TestRandomAdmin is TestRandomOffload from a pod that changes its interface between frames.
+// TestRandomAdmin does the same as TestRandomOffload, from a pod that changes its interface between
+// frames.
 func TestRandomAdmin(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 2))
@@ -292,7 +296,7 @@ func TestRandomAdmin(t *testing.T) {
 		for _, line := range []string{"nft flush chain netdev t egress", "tc qdisc del dev eth0 root",
 			"ethtool -K eth0 tx on sg on tso on gso on", "ip link set eth0 mtu 1500", "ip link set eth0 txqueuelen 1000",
 			"ip link set eth0 gso_max_size 65536", "ip link set eth0 gso_max_segs 65535"} {
-			_ = run(line) // removing something that does not exist fails
+			_ = run(line) // an error means that the thing to remove does not exist
 		}
 	}
 	for _, line := range []string{fmt.Sprintf("ip link add ours type vxlan id 5 dstport %d remote %s local %s dev eth0", vxlan, victimAddr, podAddr),
@@ -325,7 +329,7 @@ func TestRandomAdmin(t *testing.T) {
 	}
 	rounds, passed, refused = 0, 0, 0
 	r.guard(true)
-	r.settle(victimAddr) // discard late frames that were sent before the guard was attached
+	r.settle(victimAddr) // discards late frames that were sent before the guard was attached
 	for end := time.Now().Add(max(*offloadFor, time.Second)); time.Now().Before(end); {
 		bad += one()
 	}

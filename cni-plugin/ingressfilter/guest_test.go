@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// here sends an IPv4 packet in every encapsulation and returns the names of those that the node's
-// own stack accepts.
+// here sends an IPv4 packet in every encapsulation. It returns the names of the encapsulations that
+// the node's own stack accepts.
 func (r *route) here(p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap(p)
@@ -34,9 +34,9 @@ func (r *route) here(p udptest.Packet) (names []string) {
 	return names
 }
 
-// TestSources: a pod sends only from its own addresses, and neither from nor to the node's
-// loopback. The kernel alone would permit both here: rp_filter is 2 for all interfaces, and portmap
-// has opened the loopback to the pod's interface.
+// TestSources checks that a pod can send only from its own addresses, and neither from nor to the
+// node's loopback. Here the kernel itself would permit both, because rp_filter is 2 for all
+// interfaces, and portmap has opened the loopback to the pod's interface.
 func TestSources(t *testing.T) {
 	r := newRoute(t)
 	r.node.Set(map[string]string{"ipv4/conf/all/rp_filter": "2", "ipv4/conf/ncq/route_localnet": "1"})
@@ -48,7 +48,7 @@ func TestSources(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.9"), podAddr, podAddr6}
 	for _, c := range []struct {
 		src, dst        string
-		checked, always bool // dropped if sources are checked; dropped from every guest
+		checked, always bool // checked means dropped if sources are checked; always means dropped from every guest
 	}{
 		{"10.1.0.2", "10.1.0.1", false, false},
 		{"10.1.0.3", "10.1.0.1", true, false},
@@ -79,8 +79,8 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	// A program that uses the pod's address continues. A pod without a permitted IPv4 address can
-	// send no IPv4.
+	// A program that uses the pod's own address continues. A pod without a permitted IPv4 address
+	// cannot send IPv4 packets.
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: own, Guest: true})
 	})
@@ -95,14 +95,16 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRouters: a pod cannot make itself the node's router. The node accepts router advertisements
-// (net.ipv6.conf.default.accept_ra is 2), as a node does that gets its own address from them.
+// TestRouters checks that a pod cannot make itself the node's router. The node accepts router
+// advertisements (net.ipv6.conf.default.accept_ra is 2), like a node that gets its own address from
+// them.
 func TestRouters(t *testing.T) {
 	r := newRoute(t)
 	r.node.Set(map[string]string{"ipv6/conf/all/forwarding": "1", "ipv6/conf/ncq/accept_ra": "2"})
 	src, dst := netip.MustParseAddr("fe80::99"), netip.MustParseAddr("ff02::1")
 	advertise := func() {
-		// hop limit, flags, 1,800 s, and zero timers (RFC 4861, section 4.2)
+		// These bytes are the hop limit, the flags, 1,800 s, and timers of zero (RFC 4861, section
+		// 4.2).
 		body := []byte{64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0}
 		b, err := (&icmp.Message{Type: icmp6.ICMPTypeRouterAdvertisement, Body: &icmp.RawBody{Data: body}}).
 			Marshal(icmp.IPv6PseudoHeader(net.IP(src.AsSlice()), net.IP(dst.AsSlice())))
@@ -138,8 +140,8 @@ func TestRouters(t *testing.T) {
 }
 
 // TestNeighbours makes a pod ask for the node's address under many sender addresses, by ARP and by
-// Neighbor Discovery. The node remembers only the pod's own, so the pod cannot fill the neighbour
-// table, which all pods of a node share.
+// Neighbor Discovery. The node must remember only the pod's own address. So the pod cannot fill the
+// neighbour table, which all pods of a node share.
 func TestNeighbours(t *testing.T) {
 	const many = 200
 	r := newRoute(t)
@@ -159,7 +161,7 @@ func TestNeighbours(t *testing.T) {
 		return slices.Concat(f, src.AsSlice(), group.AsSlice(), b)
 	}
 	own := []netip.Addr{podAddr, podAddr6, netip.MustParseAddr("fe80::99")}
-	// known returns the numbers of the node's neighbours in each family after the pod's requests.
+	// known returns the numbers of the node's IPv4 and IPv6 neighbours after the pod's requests.
 	known := func() (four, six int, all []string) {
 		neighbours, err := r.node.Link.NeighList(r.node.Index("ncq"), netlink.FAMILY_ALL)
 		check(t, err)

@@ -1,4 +1,4 @@
-// Package ingressfilter stops packets by which a pod or a stranger forges messages between
+// Package ingressfilter stops packets with which a pod or another machine forges messages between
 // switches.
 //
 //	frame ──▶ the switch ──▶ ingress filter ──▶ the host's stack ──▶ stack filter ──▶ sockets, tunnels, other interfaces
@@ -6,17 +6,17 @@
 //	             ▼ NetCRAQ     ▼ of NetCRAQ at this interface         ▼ in something, wherever from
 //
 // The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the
-// switch runs it takes NetCRAQ packets before they reach the filter. The kernel would route them
-// like any other packets while the agent is down, or if the switch gets only copies (the
-// interpreter). A pod could then send an acknowledgement to a switch on another node, which trusts
-// packets from the fabric. So the filter outlives the agent: no process holds a link to it, and it
-// stays until the interface goes or someone removes it. At tcx it leaves the interface's ingress
-// qdisc free for others (the bandwidth plugin adds one there). On kernels before 6.6 it is a filter
-// of clsact.
+// switch runs, it consumes NetCRAQ packets before they reach the filter. While the agent is down,
+// or if the switch gets only copies (the interpreter), the kernel would route NetCRAQ packets like
+// any other packets. A pod could then send an acknowledgement to a switch on another node, which
+// trusts packets from the fabric. So the filter outlives the agent. No process holds a link to it,
+// and it stays until the interface goes or someone removes it. With tcx, the interface's ingress
+// qdisc stays free for other programs (the bandwidth plugin adds one there). On kernels before 6.6,
+// the filter is a tc filter of clsact.
 //
 // The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables. It sees packets after the kernel
 // has unwrapped them (tags, the operator's tunnels), reassembled fragments and translated services'
-// addresses. It outlives the agent, too.
+// addresses. The stack filter outlives the agent, too.
 package ingressfilter
 
 import (
@@ -32,14 +32,14 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
-// name is the program's name, of at most 15 bytes, which identifies a filter.
+// name is the name of the filter's program, of at most 15 bytes. Filters are found by this name.
 const name = ingressProgNetcraqIngress
 
-// formerName is the program's name in previous versions. Attach replaces their filters like its
+// formerName is the name of the program in previous versions. Attach replaces such filters like its
 // own.
 const formerName = "netcraq_guard"
 
-// Rules say which incoming packets of an interface the filter drops. UDP means UDP over IPv4 and
+// Rules says which incoming packets of an interface the filter drops. UDP means UDP over IPv4 and
 // IPv6.
 type Rules struct {
 	// Everything drops all packets, because only the switch uses the interface. The other rules
@@ -53,47 +53,50 @@ type Rules struct {
 	// Untagged drops frames with a tag (802.1Q, 802.1ad), whatever they contain.
 	Untagged bool
 	// CheckSources drops packets and ARP messages from addresses that are not among Sources.
-	// Link-local addresses must be among Sources, too: otherwise a pod could fill the stack's
-	// neighbour table, to which each new address adds an entry, with a thousand of them. Packets
-	// without an address (:: or, in ARP, 0.0.0.0) pass. The kernel's rp_filter is not a substitute:
-	// it checks neither IPv6 nor ARP, and IPv4 only if net.ipv4.conf.all.rp_filter is not 2.
+	// Link-local addresses must be among Sources, too. Otherwise a pod could use a thousand of them
+	// and fill the stack's neighbour table, because each new address adds an entry there. Packets
+	// without an address (:: or, in ARP, 0.0.0.0) pass. The kernel's rp_filter is not a substitute.
+	// It checks neither IPv6 nor ARP, and checks IPv4 only if net.ipv4.conf.all.rp_filter is not 2.
 	CheckSources bool
-	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
+	// Sources are the permitted source addresses: at most MaxSources IPv4 addresses, and as many
+	// IPv6 addresses.
 	Sources []netip.Addr
-	// Guest says that the other end of the interface is neither a router nor part of the node. The
+	// Guest means that the other end of the interface is neither a router nor part of the node. The
 	// filter then drops packets to or from 127.0.0.0/8, and router advertisements and redirects
 	// (RFC 4861).
 	Guest bool
-	// NotFrom are IPv4 prefixes, at most MaxSources. The filter drops packets from them.
+	// NotFrom are IPv4 prefixes, at most MaxSources of them. The filter drops packets from
+	// addresses in them.
 	NotFrom []netip.Prefix
-	// Place is the filter's place among other programs. The switch's program comes before it.
+	// Place is the filter's place among other programs. The switch's program always comes before
+	// the filter.
 	Place Place
 }
 
 // MaxSources is the maximum number of source addresses of each family at an interface.
 const MaxSources = 4
 
-// Place is a filter's place among the programs of an interface.
+// Place is the filter's place among the programs of an interface.
 type Place int
 
 const (
-	// Last puts the filter after all programs that are at tcx at that time.
+	// Last puts the filter after all programs that are currently attached at tcx.
 	Last Place = iota
-	// First puts the filter before all programs that are at tcx at that time, except for the frame
-	// filter and the switch's program. Another network's program may consume every packet,
-	// including those that the filter must drop.
+	// First puts the filter before all programs that are currently attached at tcx, except for the
+	// frame filter and the switch's program. It is for interfaces where another network's program
+	// may consume every packet, including those that the filter must drop.
 	First
-	// LastFilter puts the filter after tcx and after the filters of clsact, if the switch is there
-	// as well.
+	// LastFilter puts the filter after tcx and after the filters of clsact. It is for interfaces
+	// where the switch is there as well.
 	LastFilter
 )
 
-// side is one of the two directions at an interface.
+// side is one of the two directions of an interface, incoming or outgoing.
 type side struct {
 	at     ebpf.AttachType
-	parent uint32 // parent of a filter of clsact in this direction
-	name   string // the program's name
-	former string // name of the previous version's program; "": it had none
+	parent uint32 // parent of a tc filter of clsact in this direction
+	name   string // name of the filter's program
+	former string // name of the previous version's program, or "" if it had none
 }
 
 var (
@@ -132,15 +135,15 @@ func (r Rules) check() error {
 }
 
 // Attach puts a filter onto an interface of the calling thread's network namespace. It replaces an
-// existing one without a gap.
+// existing filter without a gap.
 func Attach(ifindex int, r Rules) error { return incoming.attach(ifindex, r) }
 
-// AttachEgress does the same for packets that leave through an interface, to a pod. The filter
-// passes the switch's packets, which carry SwitchMark. It stands before all programs that are at
-// tcx at that time, whatever the rules' Place.
+// AttachEgress puts a filter onto an interface for packets that leave to a pod. The filter passes
+// the switch's packets, which carry SwitchMark. It comes before all programs that are currently
+// attached at tcx. The rules' Place has no effect.
 //
 // Packets from pod to pod over a bridge without br_netfilter bypass the stack filter, and a sender
-// that is not a port of the switch has no ingress filter. So the receiver needs this one.
+// that is not a port of the switch has no ingress filter. So the receiver needs this filter.
 func AttachEgress(ifindex int, r Rules) error {
 	r.Place = First
 	return outgoing.attach(ifindex, r)
@@ -166,7 +169,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.DetachAt(s.at, ifindex, old...) // one that an earlier agent put at tcx
+		return attach.DetachAt(s.at, ifindex, old...) // removes a filter that an earlier agent put at tcx
 	}
 	anchor := link.Tail()
 	if r.Place == First {
@@ -180,7 +183,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		}
 	}
 	if len(old) > 0 {
-		before, err := ebpf.NewProgramFromID(old[0]) // needed, because the kernel cannot replace a program by its id
+		before, err := ebpf.NewProgramFromID(old[0]) // needed, because the kernel cannot replace a program by its ID
 		if err != nil {
 			return fmt.Errorf("replacing the ingress filter: %w", err)
 		}
@@ -191,10 +194,10 @@ func (s side) attach(ifindex int, r Rules) error {
 		Attach: s.at, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
-	if err := s.removeFilter(ifindex); err != nil { // one that an earlier agent put at clsact
+	if err := s.removeFilter(ifindex); err != nil { // removes a filter that an earlier agent put at clsact
 		return err
 	}
-	if len(old) > 1 { // old has one of this agent and one of an earlier agent
+	if len(old) > 1 { // one filter is this agent's, and one an earlier agent's
 		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil
@@ -228,11 +231,11 @@ func (s side) detach(ifindex int) error {
 	return errors.Join(attach.DetachAt(s.at, ifindex, there...), s.removeFilter(ifindex))
 }
 
-// withoutTCX makes the tests use the code for kernels before 6.6.
+// withoutTCX makes tests use the code for kernels before 6.6.
 var withoutTCX bool
 
-// find returns the filters at an interface: none, one, or one of this agent and one of an earlier
-// agent.
+// find returns the filters at an interface. There may be none, one, or two: one of this agent and
+// one of an earlier agent.
 func (s side) find(ifindex int) ([]ebpf.ProgramID, error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair makes two namespaces with a cable between them: 10.0.0.1, which the filter is for, and
-// 10.0.0.2.
+// pair makes two namespaces with a cable between them. filtered is for the filter and has the
+// address 10.0.0.1. other has 10.0.0.2.
 func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -30,7 +30,7 @@ func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	})
 	other, err = netns.New()
 	check(t, err)
-	filtered, err = netns.New() // this thread is now in the new namespace
+	filtered, err = netns.New() // the thread is now in the new namespace
 	check(t, err)
 	t.Cleanup(func() { other.Close(); filtered.Close() })
 	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b",
@@ -65,8 +65,9 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// passes sends datagrams from the other namespace to a port of the filtered one until one arrives.
-// It tries for long if it expects one, because the machine may be busy, and twice otherwise.
+// passes sends datagrams from the other namespace to a port of the filtered one, and reports
+// whether one arrives. If it expects this, it tries for a long time, because the machine may be
+// busy. Otherwise it tries twice.
 func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
@@ -92,7 +93,7 @@ func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected
 	return false
 }
 
-// TestFilter attaches the filter, changes its rules, and removes it, at tcx and as a filter of
+// TestFilter attaches the filter, changes its rules, and removes it. It does so at tcx and with
 // clsact.
 func TestFilter(t *testing.T) {
 	for name, old := range map[string]bool{"tcx": false, "clsact": true} {
@@ -113,7 +114,7 @@ func TestFilter(t *testing.T) {
 				}
 			}
 			there(false)
-			check(t, Detach(ifindex)) // there is none
+			check(t, Detach(ifindex)) // there is no filter to remove
 			expect("no filter", 7, 20035, true)
 			check(t, Attach(ifindex, Rules{Port: 20035, Destination: 20037}))
 			there(true)
@@ -122,7 +123,7 @@ func TestFilter(t *testing.T) {
 			expect("filter", 7, 20037, false)
 			expect("filter", 20037, 7, true)
 			expect("filter", 7, 8, true)
-			check(t, Attach(ifindex, Rules{Port: 99})) // replaces the first one
+			check(t, Attach(ifindex, Rules{Port: 99})) // replaces the first filter
 			expect("other rules", 7, 20035, true)
 			expect("other rules", 7, 99, false)
 			check(t, Detach(ifindex))

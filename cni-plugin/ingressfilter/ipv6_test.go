@@ -15,8 +15,8 @@ var (
 	nodeAddr6 = netip.MustParseAddr("fd00:1::1")
 )
 
-// arrive6 sends an IPv6 packet to the node in every encapsulation and returns the names of those in
-// which it arrives.
+// arrive6 sends an IPv6 packet to the node in every encapsulation. It returns the names of the
+// encapsulations in which the packet arrives.
 func (r *route) arrive6(at *udptest.Recorder, p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap6(p)
@@ -37,8 +37,9 @@ func (r *route) arrive6(at *udptest.Recorder, p udptest.Packet) (names []string)
 	return names
 }
 
-// TestIPv6: over IPv6, too, the ingress filter stops all packets to or from the switches' and the
-// tunnels' ports, in every encapsulation, and all packets from addresses that are not the pod's.
+// TestIPv6 checks that the ingress filter also works over IPv6. In every encapsulation, it must
+// stop all packets to or from the switches' and the tunnels' ports. It must also stop all packets
+// from addresses that are not the pod's.
 func TestIPv6(t *testing.T) {
 	r := newRoute(t)
 	at := r.node.UDP6()
@@ -49,8 +50,8 @@ func TestIPv6(t *testing.T) {
 	forged := netip.MustParseAddr("fd00:1::3")
 	kinds := []struct {
 		p       udptest.Packet
-		passes  bool // the rules for pods
-		checked bool // ... but its source is wrong
+		passes  bool // the packet passes the filter with the rules for pods
+		checked bool // the source is not the pod's, so the filter drops the packet
 	}{
 		{packet(podAddr6, 1000, netcraq), false, false},
 		{packet(podAddr6, netcraq, other), false, false},
@@ -61,8 +62,8 @@ func TestIPv6(t *testing.T) {
 		{packet(netip.MustParseAddr("fe80::99"), 1000, other), true, false},
 		{packet(netip.MustParseAddr("fe80::98"), 1000, other), false, true},
 	}
-	// Linux accepts all but frames with more option headers than it reads, and with authentication
-	// that it does not know
+	// Linux accepts these encapsulations. It does not accept frames with more option headers than
+	// it reads, or with authentication that it does not know.
 	wanted := []string{"plain", "plain, tag 8100, tag 8100", "hop-by-hop options", "8 headers of options",
 		"fragments of [8]", "fragments of [8 16], the last one first, tag 8100", "fragments of [24] with options"}
 	for _, tagged := range []bool{false, true} {
@@ -95,7 +96,7 @@ func TestIPv6(t *testing.T) {
 			t.Logf("%s to %s: %d ways without a filter, %d with", k.p.Src, k.p.Dst, len(before), len(after))
 		}
 	}
-	// TCP and pings are checked for their source, too, and Neighbor Discovery still works
+	// The filter checks the source of TCP and of pings, too. Neighbor Discovery still works.
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: []netip.Addr{podAddr6}})
 	})
@@ -113,7 +114,7 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestBadSources: Attach refuses sources that the filter cannot check.
+// TestBadSources checks that Attach refuses sources that the filter cannot check.
 func TestBadSources(t *testing.T) {
 	for want, sources := range map[string][]netip.Addr{
 		"not 0 IPv4 and 5 IPv6":      slices.Repeat([]netip.Addr{podAddr6}, 5),

@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// made are the tables that this process wrote last, by network namespace and name. The lock is held
-// while a table is written, so that KeepRules restores no older version.
+// made has the tables that this process wrote last, by network namespace and name. The lock is held
+// while a table is written. So KeepRules never restores an older version of a table.
 var made = struct {
 	sync.Mutex
 	writes map[string]map[string]func(*table) error
 }{writes: map[string]map[string]func(*table) error{}}
 
-// madeHere returns made's tables of the calling thread's network namespace. The caller holds made's
-// lock.
+// madeHere returns the tables in made for the calling thread's network namespace. The caller holds
+// made's lock.
 func madeHere() (map[string]func(*table) error, error) {
 	space, err := netns.Get()
 	if err != nil {
@@ -34,8 +34,8 @@ func madeHere() (map[string]func(*table) error, error) {
 }
 
 // KeepRules restores the tables of ApplyTunnels and ApplySwitch in the calling thread's network
-// namespace whenever another program deletes them, until ctx ends. It calls restored after each
-// attempt. It returns at once.
+// namespace whenever another program deletes them. It runs in the background until ctx ends. It
+// calls restored after each attempt.
 func KeepRules(ctx context.Context, restored func(name string, err error)) error {
 	_, err := nftwatch.Watch(ctx, func() { look(restored) })
 	if err != nil {
@@ -44,13 +44,13 @@ func KeepRules(ctx context.Context, restored func(name string, err error)) error
 	return nil
 }
 
-// look restores the missing tables.
+// look restores the tables that are missing.
 func look(restored func(name string, err error)) {
 	made.Lock()
 	defer made.Unlock()
 	here, err := madeHere()
 	if err != nil {
-		return // the next look tries again
+		return // the next call of look tries again
 	}
 	for name, write := range here {
 		conn, err := nftables.New()

@@ -13,8 +13,9 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// TestKeep: when a reloaded firewall deletes all tables, KeepRules restores the stack filter at
-// once, with its last rules. A table that the agent itself removes stays away.
+// TestKeep simulates a firewall that is reloaded and so deletes all tables. KeepRules must restore
+// the stack filter at once, with its last rules. It must not restore a table that the agent itself
+// has removed.
 func TestKeep(t *testing.T) {
 	r := newRoute(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,7 +38,7 @@ func TestKeep(t *testing.T) {
 		t.Fatalf("with the filter there arrives %v", got)
 	}
 	for range 3 {
-		r.node.Do(func() error { // as "nft flush ruleset" does
+		r.node.Do(func() error { // the same as "nft flush ruleset"
 			conn, err := nftables.New()
 			check(t, err)
 			conn.FlushRuleset()

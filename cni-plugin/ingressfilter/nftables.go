@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// The stack filter has these tables, in each address family (ip and ip6). Each is replaced as a
-// whole in one transaction, so there is no moment without it.
+// The stack filter has these tables, in each address family (ip and ip6). Each table is replaced as
+// a whole in one transaction. So at no moment a table is missing.
 //
 //	table ip netcraq_tunnels {
 //	  set tunnels { who may send in which tunnel: address . VNI }
@@ -41,56 +41,59 @@ import (
 // chain postrouting marks these packets before the kernel encapsulates them. Only privileged
 // processes can set a mark themselves.
 //
-// The chains before routing exempt these ports from NAT. Otherwise a Service with the node's
-// address among its externalIPs, or a pod with a hostPort, would get tunnel packets and the
-// requests of the node's own processes. Tunnel packets are neither tracked nor translated. Requests
-// are tracked, so that a firewall that accepts replies also accepts the switch's. Their destination
-// is translated to itself, because the kernel translates a packet only once.
+// The chains before routing (prerouting and output) exempt these ports from NAT. Otherwise a
+// Service with the node's address among its externalIPs, or a pod with a hostPort, would get tunnel
+// packets and the requests of the node's own processes. Tunnel packets are neither tracked nor
+// translated. Requests are tracked, so that a firewall that accepts replies also accepts the
+// switch's. Their destination is translated to itself, because the kernel translates a packet only
+// once.
 //
-// The node forwards none of these packets: tunnels begin and end at the nodes, and only switches
-// forward NetCRAQ packets. The next node would take a pod's packet that came through this node for
-// one of this node. At the hooks input and forward the kernel has unwrapped packets completely, and
-// they have their real destination: it has replaced a service's address by an endpoint's, which any
-// user who may create Services chooses.
+// The node forwards none of these packets, because tunnels begin and end at the nodes, and only
+// switches forward NetCRAQ packets. If this node forwarded such a packet of a pod, the next node
+// would take it for a packet of this node. At the hooks input and forward, the kernel has unwrapped
+// packets completely, and they have their real destination. The kernel has already replaced the
+// address of a Service by that of an endpoint, which any user who may create Services can choose.
 const (
 	TunnelsTable = "netcraq_tunnels"
 	SwitchTable  = "netcraq_switch"
 )
 
-// Tunnel is a tunnel in which another node may send.
+// Tunnel is a tunnel in which another node may send packets.
 type Tunnel struct {
-	Peer netip.Addr // the other node's address, of either family
+	Peer netip.Addr // address of the other node, IPv4 or IPv6
 	VNI  uint32     // the tunnel's network identifier, 24 bits
 }
 
-// TunnelEnd is the address and interface where tunnels end on a node.
+// TunnelEnd is the address and the interface at which tunnels end on a node.
 type TunnelEnd struct {
-	Address netip.Addr // the node's address, of either family
-	Uplink  string     // the interface that tunnel packets arrive at
+	Address netip.Addr // the node's address, IPv4 or IPv6
+	Uplink  string     // interface at which tunnel packets arrive
 }
 
-// Tunnels say which VXLAN packets a node accepts.
+// Tunnels says which VXLAN packets a node accepts.
 type Tunnels struct {
 	Port uint16      // the tunnels' UDP port
-	Ends []TunnelEnd // one for each family that has tunnels
+	Ends []TunnelEnd // one end for each address family that has tunnels
 	From []Tunnel
 	// Devices are the interfaces through which the node's own processes send into tunnels.
 	Devices []string
 }
 
-// family is an address family for nftables: offsets and lengths in bytes.
+// family has the offsets and lengths of an address family for nftables, in bytes.
 type family struct {
 	table       nftables.TableFamily
 	address     nftables.SetDatatype
 	source      uint32
 	destination uint32
 	length      uint32
-	// second is the register of a key's second part, after an address in firstRegister.
+	// second is the register for the second part of a key. The key's first part is an address in
+	// firstRegister.
 	second uint32
 }
 
-// Offsets of addresses in IPv4 (RFC 791) and IPv6 (RFC 8200) headers. A register of 16 bytes
-// consists of four registers of 32 bits: the first one begins at REG32_00, the next at REG32_04.
+// Offsets of addresses in IPv4 headers (RFC 791) and IPv6 headers (RFC 8200). A register of 16
+// bytes consists of four registers of 32 bits. The first one begins at REG32_00, the next one at
+// REG32_04.
 var (
 	ipv4 = family{nftables.TableFamilyIPv4, nftables.TypeIPAddr, 12, 16, 4, unix.NFT_REG32_01}
 	ipv6 = family{nftables.TableFamilyIPv6, nftables.TypeIP6Addr, 8, 24, 16, unix.NFT_REG32_04}
@@ -103,7 +106,7 @@ func familyOf(a netip.Addr) family {
 	return ipv6
 }
 
-// families are the address families that this kernel supports. Every Linux supports IPv4.
+// families returns the address families that this kernel supports. Every Linux supports IPv4.
 func families() []family {
 	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, os.ErrNotExist) {
 		return []family{ipv4}
@@ -111,9 +114,8 @@ func families() []family {
 	return []family{ipv4, ipv6}
 }
 
-// Offsets in bytes of the ports in the UDP header (RFC 768), and of VXLAN's identifier, counted
-// from the UDP header (RFC 7348). The identifier has three bytes, followed by a reserved one that
-// is 0.
+// Offsets in bytes, from the beginning of the UDP header, of its ports (RFC 768) and of VXLAN's
+// identifier (RFC 7348). The identifier has three bytes. The byte after it is reserved and is 0.
 const (
 	sportOffset = 0
 	dportOffset = 2
@@ -144,8 +146,8 @@ func (t Tunnels) check() error {
 	return nil
 }
 
-// ApplyTunnels puts Tunnels into effect in the calling thread's network namespace. In a family
-// without an end it drops all tunnel packets.
+// ApplyTunnels puts Tunnels into effect in the calling thread's network namespace. If an address
+// family has no end in t, it drops all tunnel packets of this family.
 func ApplyTunnels(t Tunnels) error {
 	if err := t.check(); err != nil {
 		return err
@@ -166,7 +168,7 @@ func ApplyTunnels(t Tunnels) error {
 				}
 			}
 			// nft needs a key type with a length. With the type "integer" it aborts, even at `nft
-			// list ruleset` (nft 1.0.6). It shows the identifier as a mark.
+			// list ruleset` (nft 1.0.6). With this type, nft shows the identifier as a mark.
 			set := &nftables.Set{Table: w.table, Name: "tunnels",
 				KeyType: nftables.MustConcatSetType(w.family.address, nftables.TypeMark)}
 			if err := w.conn.AddSet(set, elements); err != nil {
@@ -197,17 +199,18 @@ func ApplyTunnels(t Tunnels) error {
 	})
 }
 
-// inside is the bit of a packet's mark that is set when the packet is put into a tunnel and cleared
+// inside is a bit of a packet's mark. It is set when the packet is put into a tunnel, and cleared
 // when the tunnel packet is sent.
 const inside = 1 << 12
 
-// SwitchMark is the bit of a packet's mark that the node's switch sets on its packets, so that
-// AttachEgress recognizes them. A pod cannot set it, because the kernel clears marks between
-// network namespaces. It is the same bit as inside, because the stack filter clears that bit after
-// the packet has been put into a tunnel.
+// SwitchMark is a bit of a packet's mark. The node's switch sets it on its packets, so that the
+// filter of AttachEgress recognizes them. A pod cannot set it, because the kernel clears marks
+// between network namespaces. It is the same bit as inside, because the stack filter clears that
+// bit after the packet was put into a tunnel.
 const SwitchMark = inside
 
-// mark loads the bits of a packet's mark that are in keep, and flips those in flip.
+// mark returns expressions that load the bits of a packet's mark that are in keep, and flip the
+// bits that are in flip.
 func mark(keep, flip uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: firstRegister},
@@ -215,23 +218,23 @@ func mark(keep, flip uint32) []expr.Any {
 			Mask: binaryutil.NativeEndian.PutUint32(keep), Xor: binaryutil.NativeEndian.PutUint32(flip)}}
 }
 
-// setMark changes a packet's mark to mark's result.
+// setMark sets a packet's mark to the result of mark.
 func setMark(keep, flip uint32) []expr.Any {
 	return append(mark(keep, flip),
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: firstRegister})
 }
 
-// withoutMark matches packets whose mark has none of the bits.
+// withoutMark matches packets whose mark has none of these bits.
 func withoutMark(bits uint32) []expr.Any {
 	return append(mark(bits, 0), equal(make([]byte, 4))...)
 }
 
 // TunnelsFiltered reports whether ApplyTunnels was called in the calling thread's network
-// namespace, by an agent that supports all families of this kernel.
+// namespace, by an agent that supports all address families of this kernel.
 func TunnelsFiltered() (bool, error) { return TablePresent(TunnelsTable) }
 
-// TablePresent reports whether nftables has a table of that name in the calling thread's network
-// namespace, in each family of this kernel.
+// TablePresent reports whether nftables has tables of this name in the calling thread's network
+// namespace. There must be one for each address family of this kernel.
 func TablePresent(name string) (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -240,7 +243,7 @@ func TablePresent(name string) (bool, error) {
 	return isThere(conn, name)
 }
 
-// isThere reports whether tables of a name exist in all families.
+// isThere reports whether tables of a name exist in all address families.
 func isThere(conn *nftables.Conn, name string) (bool, error) {
 	var all []nftables.TableFamily
 	for _, f := range families() {
@@ -249,14 +252,14 @@ func isThere(conn *nftables.Conn, name string) (bool, error) {
 	return nftwatch.Present(conn, name, all...)
 }
 
-// RemoveTunnels removes ApplyTunnels' tables.
+// RemoveTunnels removes the tables of ApplyTunnels.
 func RemoveTunnels() error { return remove(TunnelsTable) }
 
 // ApplySwitch makes the node's own stack accept NetCRAQ packets, of a UDP port, only from the
 // switch. hostEnd is the interface where the switch's answers to the node's own processes arrive.
-// All other packets that reach the stack have bypassed the switch. Only root's processes on the
-// node may send requests to the switch, because to the switch all processes are one host, with the
-// rights of the agent and the gateway.
+// All other NetCRAQ packets that reach the stack have bypassed the switch. Only root's processes on
+// the node may send requests to the switch. The reason is that the switch sees all processes of the
+// node as one host, with the rights of the agent and the gateway.
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput),
@@ -278,25 +281,24 @@ func ApplySwitch(udpPort uint16, hostEnd string) error {
 	})
 }
 
-// beforeRouting are the hooks at which the kernel may translate a packet's destination.
+// beforeRouting has the hooks at which the kernel may translate a packet's destination.
 var beforeRouting = map[string]*nftables.ChainHook{
 	"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput}
 
-// beforeOthersNAT comes after connection tracking (-200), and before iptables and kube-proxy
-// translate destinations (-100).
+// beforeOthersNAT is a priority after connection tracking (-200), and before iptables and
+// kube-proxy translate destinations (-100).
 var beforeOthersNAT = nftables.ChainPriorityRef(-150)
 
-// RemoveSwitch removes ApplySwitch's tables.
+// RemoveSwitch removes the tables of ApplySwitch.
 func RemoveSwitch() error { return remove(SwitchTable) }
 
-// table is a table that is being written.
 type table struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
 	family family
 }
 
-// replace replaces the tables of a name, in all families.
+// replace replaces the tables of a name in all address families.
 func replace(name string, write func(*table) error) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -314,12 +316,12 @@ func replace(name string, write func(*table) error) error {
 	return err
 }
 
-// writeAll is replace over a given connection.
+// writeAll is like replace, on a given connection.
 func writeAll(conn *nftables.Conn, name string, write func(*table) error) error {
 	var err error
 	for _, f := range families() {
 		w := &table{conn, &nftables.Table{Family: f.table, Name: name}, f}
-		conn.AddTable(w.table) // so that DelTable finds one to delete
+		conn.AddTable(w.table) // if the table does not exist, DelTable would fail
 		conn.DelTable(w.table)
 		conn.AddTable(w.table)
 		if err = write(w); err != nil {
@@ -358,13 +360,13 @@ func remove(name string) error {
 	return errors.Join(errs...)
 }
 
-// chain makes a chain whose first rule accepts everything but UDP, because most packets of a node
-// are not UDP.
+// chain makes a chain whose first rule accepts everything but UDP. The rule saves time, because
+// most packets of a node are not UDP.
 func (w *table) chain(name string, hook *nftables.ChainHook) *nftables.Chain {
 	return w.chainOf(nftables.ChainTypeFilter, name, hook, nftables.ChainPriorityFilter)
 }
 
-// chainOf is chain with a given type and priority.
+// chainOf is like chain, with a given type and priority.
 func (w *table) chainOf(kind nftables.ChainType, name string, hook *nftables.ChainHook,
 	at *nftables.ChainPriority) *nftables.Chain {
 	c := w.base(kind, name, hook, at)
@@ -394,8 +396,8 @@ func equal(b []byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: firstRegister, Data: b}}
 }
 
-// notOfRoot matches packets from a socket of a user other than root. A packet without a socket,
-// which the kernel has made, does not match.
+// notOfRoot matches packets from a socket of a user other than root. It does not match packets
+// without a socket, which the kernel has made.
 func notOfRoot() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: firstRegister},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)}}
@@ -403,7 +405,7 @@ func notOfRoot() []expr.Any {
 
 func iifname(name string) []expr.Any { return named(expr.MetaKeyIIFNAME, name) }
 
-// named matches packets whose incoming or outgoing interface has a name.
+// named matches packets whose incoming or outgoing interface has this name.
 func named(direction expr.MetaKey, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
@@ -416,7 +418,7 @@ func port(offset uint32, number uint16) []expr.Any {
 		equal(binaryutil.BigEndian.PutUint16(number))...)
 }
 
-// network loads one of the packet's addresses.
+// network loads one of the two addresses in a packet's IP header.
 func (w *table) network(offset uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader,
 		Offset: offset, Len: w.family.length}}

@@ -14,16 +14,16 @@ import (
 )
 
 // TestFirst reattaches a filter to another plugin's interface, which has the frame filter, the
-// switch's program and the other plugin's program. The filter goes after the first two, because
-// before the switch's program it would drop the packets that are for the switch. It goes before the
-// third one.
+// switch's program and the other plugin's program. The filter must come after the first two,
+// because before the switch's program it would drop packets that are for the switch. It must come
+// before the third program.
 func TestFirst(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
 		index := r.node.Index("ncq")
 		names := []string{framefilter.Name, attach.SwitchProgram, name, "theirs"}
 		for _, n := range names {
-			if n == name { // someone has removed it
+			if n == name { // simulates that someone has removed the filter
 				continue
 			}
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: n, Type: ebpf.SchedCLS, License: "Apache-2.0",

@@ -13,8 +13,8 @@ import (
 
 //go:generate go tool bpf2go -target bpfel ingress ingress.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// program loads the filter into the kernel under a name. (ingress.c has ports in network byte
-// order, and is for little endian.)
+// program loads the filter into the kernel under a name. (ingress.c expects ports in network byte
+// order, and is for little-endian machines.)
 func (r Rules) program(name string) (*ebpf.Program, error) {
 	rules := ingressUdpRules{Both: bits.ReverseBytes16(r.Port),
 		To: bits.ReverseBytes16(r.Destination)}
@@ -54,7 +54,8 @@ func (r Rules) program(name string) (*ebpf.Program, error) {
 	}
 	if r.Everything {
 		code := spec.Programs[ingressProgDropEverything].Instructions
-		// drop_everything replaces the program under its name, so its function needs the same name.
+		// drop_everything replaces the other program under the same name, so its function needs
+		// this name, too.
 		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
 		spec.Programs[name].Instructions = code
 	}

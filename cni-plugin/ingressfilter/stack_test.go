@@ -19,13 +19,13 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestSwitchStack: the node's stack accepts NetCRAQ packets only from the switch's interface and
-// forwards none, even without filters at the other interfaces.
+// TestSwitchStack checks that the node's stack accepts NetCRAQ packets only from the switch's
+// interface, and forwards none. This must hold even without filters at the other interfaces.
 func TestSwitchStack(t *testing.T) {
 	r := newRoute(t)
 	for _, c := range []struct {
 		hostEnd string
-		arrives bool // the packet to or from the port arrives at the node
+		arrives bool // a packet to or from the port arrives at the node
 	}{{"ncqnode", false}, {"ncq", true}} {
 		for _, to := range []netip.Addr{victimAddr, nodeAddr} {
 			for _, p := range []udptest.Packet{r.packet(1000, to, netcraq),
@@ -50,7 +50,7 @@ func TestSwitchStack(t *testing.T) {
 			}
 		}
 	}
-	// TCP to the same port passes
+	// TCP to the same port must pass
 	for _, address := range []string{"10.2.0.2:20035", "10.1.0.1:20035"} {
 		server := r.victim
 		if strings.HasPrefix(address, "10.1.") {
@@ -61,10 +61,11 @@ func TestSwitchStack(t *testing.T) {
 		}
 	}
 	r.node.Do(RemoveSwitch)
-	r.node.Do(RemoveSwitch) // there is none
+	r.node.Do(RemoveSwitch) // the tables were already removed
 }
 
-// TestListed: an operator and kube-proxy can list a node's tables with nft while ours exist.
+// TestListed checks that an operator and kube-proxy can list a node's tables with nft while ours
+// exist.
 func TestListed(t *testing.T) {
 	nft, err := exec.LookPath("nft")
 	if err != nil {
@@ -88,8 +89,8 @@ func TestListed(t *testing.T) {
 }
 
 // TestTranslated makes the node translate the tunnels' and the switch's port to a pod, as
-// kube-proxy and portmap do for a Service's external address and for a hostPort. The pod gets
-// nothing, and the node's packets reach their original destination.
+// kube-proxy and portmap do for a Service's external address and for a hostPort. The pod must get
+// nothing, and the node's packets must reach their original destination.
 func TestTranslated(t *testing.T) {
 	const stolen = 9
 	r := newRoute(t)
@@ -159,7 +160,7 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// TestBadTunnels: ApplyTunnels refuses impossible tunnels before it changes anything.
+// TestBadTunnels checks that ApplyTunnels refuses impossible tunnels before it changes anything.
 func TestBadTunnels(t *testing.T) {
 	four := TunnelEnd{netip.MustParseAddr("192.168.0.1"), "eth0"}
 	six := TunnelEnd{netip.MustParseAddr("fd00::1"), "eth0"}

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// exchange sends some bytes from one namespace to another and expects them back.
+// exchange sends some bytes from one namespace to another, and expects to get them back.
 func exchange(t *testing.T, from, to *udptest.Space, network, address string, size int) error {
 	t.Helper()
 	sent := bytes.Repeat([]byte("netcraq."), size/8+1)[:size]
@@ -56,7 +56,7 @@ func exchange(t *testing.T, from, to *udptest.Space, network, address string, si
 	}
 	defer c.Close()
 	got := make([]byte, size)
-	for range 5 { // UDP may be lost on a busy machine
+	for range 5 { // UDP packets may be lost on a busy machine
 		if _, err = c.Write(sent); err != nil {
 			return err
 		}

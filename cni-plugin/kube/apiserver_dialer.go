@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goneAfter is the time without an answer after which the kernel gives up a connection to an API
-// server's node. It is a little longer than the leader's Lease. With client-go's own timeout (45
-// s), an agent whose API server has lost power, or is cut off, would neither learn of changes nor
-// lead for that time, even if the service's address leads to other API servers.
+// goneAfter is how long the node of an API server may be silent before the kernel gives up a
+// connection to it. It is a little longer than the duration of the leader's Lease. client-go's own
+// timeout is 45 s. With that timeout, an agent could neither learn of changes nor lead for 45 s
+// after its API server has lost power, even if the service's address leads to other API servers.
 const goneAfter = 5 * time.Second
 
-// DialAPIServer connects to an API server (rest.Config's Dial), and makes the kernel detect that
-// its node is gone. The remote kernel answers these probes, so a starved or stopped server keeps
-// its connections; pings of HTTP/2 would end them.
+// DialAPIServer connects to an API server. It is for the field Dial of a rest.Config. It makes the
+// kernel detect that the server's node is gone. The remote kernel answers the kernel's probes, so
+// connections to a slow or stopped server continue. Pings of HTTP/2 would end them.
 func DialAPIServer(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout: goneAfter,
@@ -25,7 +25,7 @@ func DialAPIServer(ctx context.Context, network, address string) (net.Conn, erro
 			Interval: goneAfter / 5, Count: 3},
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var failed error
-			err := c.Control(func(fd uintptr) { // tcp(7): the timeout for the acknowledgement of sent data
+			err := c.Control(func(fd uintptr) { // tcp(7) describes this timeout for the acknowledgement of sent data
 				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
 					int(goneAfter.Milliseconds()))
 			})

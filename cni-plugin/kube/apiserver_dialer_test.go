@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAPIServersNodeIsGone: connections to a node without power end soon, with or without data in
-// flight, and a new one to it soon fails. A connection to a server that does not answer, on a node
-// that is alive, stays.
+// TestAPIServersNodeIsGone checks connections to a node that has lost power. They must end soon,
+// with or without data in flight, and a new connection must soon fail. A connection to a server
+// that does not answer must continue while the server's node is alive.
 func TestAPIServersNodeIsGone(t *testing.T) {
 	t.Parallel()
 	listener, cut := apiServersNode(t)
@@ -41,7 +41,7 @@ func TestAPIServersNodeIsGone(t *testing.T) {
 	if _, err := asking.Write([]byte("GET")); err != nil {
 		t.Fatal(err)
 	}
-	const enough = 4 * goneAfter // for a busy machine; with the kernel's defaults they stay for minutes
+	const enough = 4 * goneAfter // with the kernel's defaults, the connections would continue for minutes
 	for name, c := range map[string]net.Conn{"idle": idle, "asking": asking} {
 		_ = c.SetReadDeadline(begin.Add(enough))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -58,9 +58,9 @@ func TestAPIServersNodeIsGone(t *testing.T) {
 	}
 }
 
-// apiServersNode makes a network namespace for this test's thread, and another one on a cable, with
-// a listener whose connections the kernel accepts and no process serves. cut simulates a power
-// failure of the second one.
+// apiServersNode makes a network namespace for this test's thread, and a second one that is
+// connected to it. In the second one, the kernel accepts connections to the listener, and no
+// process serves them. cut simulates a power failure of the second one.
 func apiServersNode(t *testing.T) (listener net.Listener, cut func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

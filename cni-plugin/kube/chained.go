@@ -18,16 +18,16 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// agentLabel is the label of the agents' DaemonSets, and its value.
+// agentLabel is the label that the agents' DaemonSets have. The other constant is its value.
 const (
 	agentLabel     = "app.kubernetes.io/name"
 	agentName      = "netcraq-agent"
 	componentLabel = "app.kubernetes.io/component"
 )
 
-// keepChained puts netcraq-cni after the existing plugin of the runtime's list, and keeps it there
-// until ctx ends. unchain ends that too: it removes the plugin from the list, and all ports of an
-// agent. fail ends the agent.
+// keepChained adds netcraq-cni after the existing plugin in the container runtime's list, and keeps
+// it there until ctx ends. unchain also ends this. It removes the plugin from the list, and all
+// ports of an agent. fail ends the agent.
 func (c CNI) keepChained(
 	ctx context.Context, socket string, log *slog.Logger, fail func(error),
 ) (unchain func(*agent.Agent) error, err error) {
@@ -52,15 +52,15 @@ func (c CNI) keepChained(
 	return func(a *agent.Agent) error {
 		stop()
 		<-ended
-		// Remove the plugin from the list first, so that no new pod requires an agent.
+		// The plugin leaves the list first, so that new pods do not require an agent.
 		return errors.Join(cniconf.Unchain(c.ConfDir), a.Release())
 	}, nil
 }
 
-// removalPatience bounds the check whether an ending agent is to come back.
+// removalPatience limits how long an ending agent checks whether another agent will follow it.
 const removalPatience = 5 * time.Second
 
-// removed reports whether the DaemonSet of an ending agent is deleted or being deleted. If the
+// removed reports whether the DaemonSet of an ending agent was deleted or is being deleted. If the
 // agent's own account or rights are gone, all of NetCRAQ is being removed.
 func removed(r client.Reader, namespace, component string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removalPatience)
@@ -85,9 +85,9 @@ func removed(r client.Reader, namespace, component string) (bool, error) {
 	return true, nil
 }
 
-// releaseIfRemoved removes the plugin from the other plugin's list, and everything from its
-// interfaces, if the agent is being uninstalled. It returns true if so. If it cannot find out, pods
-// keep their ports.
+// releaseIfRemoved handles the uninstallation of an agent. It removes the plugin from the other
+// plugin's list, and everything of the agent from that plugin's interfaces. It returns true if the
+// agent is being uninstalled. If it cannot find out, it removes nothing, and pods keep their ports.
 func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func(*agent.Agent) error) bool {
 	gone, err := removed(r, o.Namespace, o.Component)
 	switch {
@@ -102,7 +102,8 @@ func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func
 	return gone && err == nil
 }
 
-// releaseNode removes everything that is not at pods' interfaces, after the switch has ended.
+// releaseNode removes everything of the agent that is not at pods' interfaces. It is called after
+// the switch has ended.
 func releaseNode() error {
 	return errors.Join(podroutes.RemovePeerLinks(nil), podroutes.Remove(), nodeswitch.DisconnectHost(),
 		ingressfilter.RemoveSwitch(), podroutes.RemoveServices())

@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/kubetest"
 )
 
-// TestChart installs the Helm chart into a real API server, which accepts each of its objects;
-// upgrades it, and uninstalls it. The chain's resource stays, because an agent must remove its keys
-// first.
+// TestChart installs the Helm chart into a real API server, which must accept all objects. It then
+// upgrades and uninstalls the chart. The chain's resource must stay, because an agent must first
+// remove the chain's keys.
 func TestChart(t *testing.T) {
 	helm, err := filepath.Abs("../../bin/helm")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("the chain is %q", got)
 	}
 	s.Kubectl(t, kubetest.Options{}, "auth", "can-i", "list", "nodes",
-		"--as=system:serviceaccount:"+namespace+":netcraq-agent") // auth can-i fails if the answer is no
+		"--as=system:serviceaccount:"+namespace+":netcraq-agent") // kubectl auth can-i fails if the answer is no
 
 	run("upgrade", "netcraq", chart, "--reuse-values", "--set", "prometheus=http://prometheus.monitoring:9090")
 	if got := arguments(); !strings.Contains(got, `"--prometheus=http://prometheus.monitoring:9090"`) {

@@ -9,12 +9,12 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// plugins are the plugins that the agent installs.
+// plugins returns the plugins that the agent installs on its node.
 func (c CNI) plugins(chained bool) cniconf.Plugins {
 	return cniconf.Plugins{From: c.From, To: c.BinDir, Own: "netcraq-cni", OnlyOwn: chained}
 }
 
-// install makes the node's container runtime use the plugin, and maintains that until ctx ends.
+// install makes the node's container runtime use the plugin, and keeps it that way until ctx ends.
 // fail ends the agent.
 func (c CNI) install(
 	ctx context.Context, self podroutes.Node, socket string, log *slog.Logger, fail func(error),
@@ -25,7 +25,7 @@ func (c CNI) install(
 	}
 	config := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}
 	if c.ConfDir != "" {
-		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // left by an agent with --chained
+		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // an agent with --chained may have left it
 			return err
 		}
 		changed, err := config.Write(c.ConfDir)
@@ -48,8 +48,8 @@ func (c CNI) install(
 
 // CNI says where a container runtime expects its network configuration and plugins.
 type CNI struct {
-	ConfDir string // "": this agent does not manage the runtime's configuration
+	ConfDir string // folder of the runtime's network configuration; if "", this agent does not manage it
 	BinDir  string
-	From    string // the folder with the plugins to install; "": install none
+	From    string // folder with the plugins to install; if "", the agent installs none
 	Version string // version of the CNI specification
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestInstall: an agent that restarts, and makes the pods' network, keeps a service mesh's entry in
-// its list, and rewrites the list if the folder was emptied.
+// TestInstall restarts an agent that makes the pods' network. The agent must keep a service mesh's
+// entry in its list. If the folder was emptied, it must write the list again.
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, cniconf.File)

@@ -10,9 +10,9 @@
 //	          └─────────────┘            └─────────────┘       └───────────────┘
 //
 // Run starts everything on one node, in order (run.go). To attach pods, an agent needs only its own
-// Node; to route to other nodes' pods, also the other Nodes (member.go). One agent leads; package
-// leader elects it. The leader runs the controller and package reconcilers. The packages below,
-// each with one subject, import only packages further down the list:
+// Node. To make routes to other nodes' pods, it also needs the other Nodes (member.go). One agent
+// leads, and package leader elects it. The leader runs the controller and package reconcilers. Each
+// of the following packages has one subject, and imports only packages further down the list:
 //
 //	kube          one node's agent: its switch, the plugin, routes, health, the end
 //	reconcilers   while this agent leads: numbers, the network, chains, events

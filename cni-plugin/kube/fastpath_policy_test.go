@@ -16,13 +16,13 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestFastPathPolicy: a pod that requests the fast path without the right is refused with the
-// reason, whoever creates it. The policy affects no other pod.
+// TestFastPathPolicy checks the admission policy. A pod that requests the fast path without the
+// right is refused with the reason, whoever creates it. The policy must not affect other pods.
 func TestFastPathPolicy(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
 	ctx := t.Context()
-	admin := clientOf(t, s, s.Config.BearerToken) // has all rights, but not this one
+	admin := clientOf(t, s, s.Config.BearerToken) // this user has all rights except for the fast path
 	must(t, rbac.AddToScheme(admin.Scheme()))
 	for _, ns := range []string{"team", "other"} {
 		must(t, admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
@@ -54,7 +54,7 @@ func TestFastPathPolicy(t *testing.T) {
 		return refused(admin.Create(ctx, pod("team", "default", "true"), client.DryRunAll))
 	})
 	for _, c := range []struct {
-		namespace, account, asks, want string // part of the error; "": no error
+		namespace, account, asks, want string // want is part of the expected error; "" means no error
 	}{
 		{"team", "fast", "true", ""},
 		{"team", "fast", "false", ""},
@@ -64,7 +64,7 @@ func TestFastPathPolicy(t *testing.T) {
 		{"team", "fast", "yes", `is "true" or "false"`},
 		{"team", "default", "true", "the service account default may not use the fast path in the namespace team: give it a Role with the verb use on fastpaths.netcraq.io"},
 		{"other", "fast", "true", "the service account fast may not use the fast path in the namespace other"},
-		// this API server assigns pods no account; a static pod never has one
+		// This API server assigns no account to pods, and a static pod never has an account.
 		{"team", "", "true", "may not use the fast path"},
 	} {
 		err := admin.Create(ctx, pod(c.namespace, c.account, c.asks), client.DryRunAll)
@@ -76,8 +76,8 @@ func TestFastPathPolicy(t *testing.T) {
 		t.Errorf("the refusal is no 403: %v", err)
 	}
 
-	// A pod that does not request the fast path at creation cannot request it later. A pod that has
-	// requested it can still be changed after the right was revoked.
+	// A pod that does not request the fast path when it is created cannot request it later. A pod
+	// that has requested it can still be changed after the right was revoked.
 	quiet, asking := pod("team", "default", ""), pod("team", "fast", "true")
 	must(t, admin.Create(ctx, quiet))
 	must(t, admin.Create(ctx, asking))

@@ -28,7 +28,7 @@ type health struct {
 	leading prometheus.Gauge
 
 	mu    sync.Mutex
-	leads prometheus.Gatherer // the controller's metrics; nil: this agent does not lead
+	leads prometheus.Gatherer // metrics of the controller; nil if this agent does not lead
 }
 
 func newHealth() *health {
@@ -47,7 +47,7 @@ func newHealth() *health {
 	return h
 }
 
-// watch exports an agent's number of attachments and its readiness.
+// watch adds metrics for an agent's number of attachments and its readiness.
 func (h *health) watch(a *agent.Agent) {
 	h.own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_agent_attachments", Help: "Interfaces of pods at this node's switch."},
 		func() float64 { return float64(len(a.Attachments())) }))
@@ -61,8 +61,9 @@ func (h *health) watch(a *agent.Agent) {
 	})
 }
 
-// serveWaiting answers a kubelet's probes at all addresses, because the agent does not know the
-// node's address yet: it is alive, but not ready. end frees the port.
+// serveWaiting answers kubelet's probes while the agent waits for its node's address: the agent is
+// alive, but not ready. Because the address is not known yet, it listens at all addresses. end
+// frees the port.
 func serveWaiting(port int) (end func(), err error) {
 	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 	if err != nil {
@@ -79,10 +80,10 @@ func serveWaiting(port int) (end func(), err error) {
 	return func() { server.Close() }, nil
 }
 
-// alive answers as long as the process runs.
-func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // or the prober has gone
+// alive answers a probe. It succeeds as long as the process runs.
+func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // fails if the prober has gone
 
-// restored counts restorations and then calls next.
+// restored returns a Report that counts restorations and then calls next.
 func (h *health) restored(next guards.Report) guards.Report {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_agent_restored_total", Help: "How often the agent has put back what somebody had taken away or changed: programs at interfaces, settings, tables of nftables."},
 		[]string{"what"})
@@ -98,7 +99,7 @@ func (h *health) restored(next guards.Report) guards.Report {
 	}
 }
 
-// lead adds a controller's metrics; nil removes them.
+// lead adds the metrics of a controller. lead(nil) removes them.
 func (h *health) lead(g prometheus.Gatherer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

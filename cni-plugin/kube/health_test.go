@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/guards"
 )
 
-// TestRestoredMetric: successful restorations are counted by kind, failed ones are not.
+// TestRestoredMetric checks that successful restorations are counted by kind, and that failed ones
+// are not counted.
 func TestRestoredMetric(t *testing.T) {
 	h := newHealth()
 	told := 0

@@ -8,29 +8,31 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The node's switch ends with its agent. While agents are replaced, on control-plane nodes and on
-// the other nodes at the same time, the switch may be a chain's last member for some seconds, until
-// the replaced switches are members again. If it ended then, the chain's values would be lost. So
-// the agent waits until each chain of its switch has another member, and no switch is joining.
+// The node's switch ends with its agent. Agents may be replaced on control-plane nodes and on other
+// nodes at the same time. A switch may then be the last member of a chain for some seconds, until
+// the switches of replaced agents are members again. If this switch ended, the chain's values would
+// be lost. So the agent waits until each chain of its switch has another member, and no switch is
+// joining.
 
 // lastMember waits until the switch may end.
 type lastMember struct {
-	self   string // the switch's name
+	self   string // name of the node's switch
 	chains func(context.Context) ([]admin.Chain, error)
-	// most bounds the wait. silence bounds it while the controller does not answer, because the
-	// leading agent may be being replaced, too.
+	// most is the maximum wait. silence is the maximum wait while the controller does not answer,
+	// because the leading agent may also be being replaced.
 	most, silence time.Duration
 	log           *slog.Logger
 }
 
-// The pod's grace period (60 s) includes this wait, and leaves time for the node API's clients.
+// The pod's grace period (60 s) includes this wait, and also leaves time for clients of the node
+// API.
 const (
 	lastMemberMost    = 45 * time.Second
 	lastMemberSilence = 10 * time.Second
 	lastMemberEvery   = 200 * time.Millisecond
 )
 
-// wait returns when the switch may end, or after the maximum wait.
+// wait returns when the switch may end, or when the maximum wait is over.
 func (l lastMember) wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.most)
 	defer cancel()
@@ -62,7 +64,7 @@ func (l lastMember) wait() {
 	}
 }
 
-// needed says why the switch may not end; "": it may.
+// needed returns the reason why the switch may not end yet, or "" if it may.
 func (l lastMember) needed(chains []admin.Chain) string {
 	for _, c := range chains {
 		member, others, joins := false, 0, false

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// TestLastMember: a stopping agent waits while its switch is a chain's last member, unless the
-// controller has not answered for a while.
+// TestLastMember checks that a stopping agent waits while its switch is a chain's last member. It
+// must not wait longer if the controller has not answered for a while.
 func TestLastMember(t *testing.T) {
 	up := func(role, sw string) admin.Member {
 		return admin.Member{Switch: sw, Role: role, Ready: true, LeaseLive: true}

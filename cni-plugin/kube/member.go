@@ -23,32 +23,33 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// member keeps a node connected to the others, and publishes its switch's addresses in its
-// NetcraqNode.
+// member connects a node to the other nodes. It publishes the addresses of its switch and agent in
+// its NetcraqNode.
 type member struct {
 	client client.Client
 	self   podroutes.Node
 	claims *nodeclaims.Claims
 	status v1alpha1.NetcraqNodeStatus
-	silent bool // the node has no switch to publish
+	silent bool // true if the node has no switch to publish
 	log    *slog.Logger
 
 	route           func(self podroutes.Node, others []podroutes.Node) error // makes routes to other nodes' pods
 	connect         func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	connectNumbered func(number int32) error // see attachment
-	// restart is called after a change that requires a new process.
+	connectNumbered func(number int32) error // has the same meaning as attachment.connectNumbered
+	// restart is called after a change that the process can handle only by a restart.
 	restart func(error)
-	// lost wakes Reconcile after someone has deleted kernel objects of this node.
+	// lost wakes Reconcile after someone has deleted kernel objects (for example routes) of this
+	// node.
 	lost apiobjects.Waker
 
-	trouble map[string]logonce.Last // errors that were logged, by their subject
+	trouble map[string]logonce.Last // logged errors, by their subject
 }
 
 const (
-	// lookAgain is the interval between checks while everything works, because not every removal is
-	// reported.
+	// lookAgain is how often Reconcile checks while everything works. The kernel does not report
+	// every removal.
 	lookAgain = time.Minute
-	// tryAgain is the interval after a failure.
+	// tryAgain is the pause after a failed check.
 	tryAgain = 5 * time.Second
 )
 
@@ -74,7 +75,8 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			return reconcile.Result{}, nil
 		}
 	}
-	// This node takes its own address from its own Node, even if other Nodes claim the same one.
+	// This node takes its own address from its own Node object, even if other Nodes claim the same
+	// address.
 	m.say("claims", "the nodes leave out some of what this node's Node says",
 		m.claims.Settle(nodes).ErrorOf(m.self.Name))
 	_, others := nodeview.Around(nodes, m.self.Name)
@@ -83,8 +85,8 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		m.restart(host)
 		return reconcile.Result{}, nil
 	}
-	// A node that cannot be reached must not affect the others: Reconcile does what it can, and
-	// retries the rest later.
+	// A node that cannot be reached must not affect other nodes. Reconcile does everything that it
+	// can, and retries later.
 	again := reconcile.Result{RequeueAfter: lookAgain}
 	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
 		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, nodeview.Peers(nodes, m.self.Name))),
@@ -108,7 +110,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return again, nil
 }
 
-// say logs an error once. It returns true if there is none.
+// say logs an error once. It returns true if err is nil.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
 		m.trouble = map[string]logonce.Last{}

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestMemberNumbered: a node without IPv4 connects to its switch once it has a number, and restarts
-// if the number changes.
+// TestMemberNumbered checks that a node without IPv4 connects to its switch once it has a number.
+// The node must restart if the number changes.
 func TestMemberNumbered(t *testing.T) {
 	w := testutil.World(t, testutil.Node(1), testutil.Numbered("n01", 5, 0))
 	var restart, fails error
@@ -43,10 +43,10 @@ func TestMemberNumbered(t *testing.T) {
 	}
 }
 
-// TestMember: an agent connects to the existing nodes, by their numbers, and publishes its own
-// address.
+// TestMember checks that an agent connects to the existing nodes, by their numbers, and publishes
+// its own address.
 func TestMember(t *testing.T) {
-	impostor := testutil.Node(5) // claims n02's address
+	impostor := testutil.Node(5) // this node claims the address of n02
 	impostor.Status.Addresses[1].Address = "192.0.2.2"
 	w := testutil.World(t, testutil.Node(1), testutil.Node(2), testutil.Node(3), testutil.Node(4), impostor,
 		testutil.Numbered("n01", 1, 0), testutil.Numbered("n02", 7, 0), testutil.Numbered("n04", 2, 0),
@@ -62,7 +62,7 @@ func TestMember(t *testing.T) {
 					routes = append(routes, fmt.Sprintf("%s via %s", n.PodCIDRs[0], n.Address))
 				}
 			}
-			return errors.New("one of them cannot be reached") // must not prevent the rest
+			return errors.New("one of them cannot be reached") // other nodes are still connected
 		},
 		connect: func(_ podroutes.Node, peers map[uint32]podroutes.Node) error {
 			ports = nil
@@ -78,7 +78,7 @@ func TestMember(t *testing.T) {
 	if got := strings.Join(routes, ", "); got != "10.244.2.0/24 via 192.0.2.2, 10.244.3.0/24 via 192.0.2.3, 10.244.4.0/24 via 192.0.2.4" {
 		t.Errorf("routes: %s", got)
 	}
-	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number, and "gone" no Node
+	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number, and "gone" has no Node object
 		t.Errorf("ports: %s", got)
 	}
 	var own v1alpha1.NetcraqNode

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestNodePorts: a Service or a pod that requests one of NetCRAQ's node ports is refused, and the
-// error lists these ports. Nothing else is affected.
+// TestNodePorts checks that a Service or a pod that requests one of NetCRAQ's node ports is
+// refused, and that the error lists these ports. The policy must not affect anything else.
 func TestNodePorts(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{Args: []string{"--service-node-port-range", "9000-32767"}})
 	ctx := t.Context()
@@ -63,7 +63,7 @@ func TestNodePorts(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		object client.Object
-		want   string // part of the error; "": no error
+		want   string // part of the expected error; "" means no error
 	}{
 		{"externalIPs", service(cluster, true, port("", 80, 0), port(udp, 20035, 0)),
 			"have the port UDP 20035 for NetCRAQ: a Service with externalIPs"},
@@ -92,7 +92,7 @@ func TestNodePorts(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	// A Service from before the policy can be labelled, and its port removed.
+	// A Service that is older than the policy can still be labelled, and its port can be removed.
 	old.Labels = map[string]string{"a": "b"}
 	must(t, admin.Update(ctx, old))
 	old.Spec.Ports[0].TargetPort.IntVal = 81

@@ -13,20 +13,21 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 )
 
-// The DaemonSet that enforces network policies (cni-plugin/policies), and the nftables table that
-// it writes on each node.
+// Names of the DaemonSet that enforces network policies (cni-plugin/policies), and of the nftables
+// table that it writes on each node.
 const (
 	policiesName  = "netcraq-policies"
 	policiesTable = "netcraq_policies"
 )
 
-// policiesEvery is the interval between checks for the policies' table.
+// policiesEvery is how often the agent checks whether the table with the policies exists.
 const policiesEvery = 2 * time.Second
 
-// readyWithPolicies makes the agent ready as soon as the node enforces network policies. Their
-// rules are in the kernel only, so a rebooted node has none until netcraq-policies has started, and
-// a pod that started earlier would not be isolated. If the cluster has no such DaemonSet, or one
-// with --fail-open, the agent is ready at once. present reports whether the node has a table.
+// readyWithPolicies makes the agent ready as soon as the node enforces network policies. The rules
+// of the policies are only in the kernel. So a rebooted node has none until netcraq-policies has
+// started, and a pod that started earlier would not be isolated. If the cluster has no such
+// DaemonSet, or if it has --fail-open, the agent is ready at once. present reports whether the node
+// has a table with this name.
 func readyWithPolicies(ctx context.Context, r client.Reader, namespace string, a *agent.Agent,
 	present func(table string) (bool, error), log *slog.Logger) {
 	said := ""
@@ -54,7 +55,7 @@ func readyWithPolicies(ctx context.Context, r client.Reader, namespace string, a
 	}
 }
 
-// missingPolicies says why pods must not start yet; "": they may.
+// missingPolicies returns the reason why pods must not start yet, or "" if they may.
 func missingPolicies(ctx context.Context, r client.Reader, namespace string,
 	present func(table string) (bool, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, removalPatience)
@@ -75,7 +76,7 @@ func missingPolicies(ctx context.Context, r client.Reader, namespace string,
 		" on this node (or set its --fail-open, or delete it)", nil
 }
 
-// enforces reports whether a DaemonSet must enforce policies from a pod's first packet on.
+// enforces reports whether a DaemonSet must enforce policies from the first packet of a pod on.
 func enforces(s apps.DaemonSet) bool {
 	if s.DeletionTimestamp != nil {
 		return false

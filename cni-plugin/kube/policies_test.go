@@ -21,7 +21,7 @@ import (
 )
 
 // TestReadyWithPolicies starts an agent on a rebooted node, with and without the DaemonSet that
-// enforces network policies. The agent attaches pods only when the node enforces them.
+// enforces network policies. The agent must not attach pods before the node enforces the policies.
 func TestReadyWithPolicies(t *testing.T) {
 	set := func(namespace string, args ...string) *apps.DaemonSet {
 		s := &apps.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: policiesName, Namespace: namespace,

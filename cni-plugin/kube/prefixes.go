@@ -14,10 +14,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// checkPrefixes returns an error if --services or --switches overlaps a prefix in other use. The
-// node sends packets for these prefixes to its switch, so an overlap would cut off the other use.
+// checkPrefixes returns an error if --services or --switches overlaps a prefix that is used for
+// something else. The node sends packets for --services and --switches to its switch. So an overlap
+// would cut off the other use.
 func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) error {
-	if o.Chained { // the other plugin decides on pods' addresses, whatever the Node says
+	if o.Chained { // another plugin then chooses pods' addresses, whatever the Node object says
 		self.PodCIDRs = nil
 	}
 	for i, p := range o.reserved() {
@@ -36,8 +37,8 @@ func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) er
 	return nil
 }
 
-// reserved are the prefixes that lead to the switch: --services and, if the switches are on the
-// nodes, --switches.
+// reserved returns the prefixes that lead to the switch. These are --services and, if the switches
+// are on the nodes, --switches.
 func (o *Options) reserved() []netip.Prefix {
 	if o.Fabric != nil {
 		return []netip.Prefix{o.Services}
@@ -45,9 +46,9 @@ func (o *Options) reserved() []netip.Prefix {
 	return []netip.Prefix{o.Services, o.Switches}
 }
 
-// serviceRanges are the prefixes of the cluster's Services. Before Kubernetes 1.33 the API server
-// does not report them. Then serviceRanges returns only the API server's own address, which is in
-// one of them.
+// serviceRanges returns the prefixes of the cluster's Services. Before Kubernetes 1.33 the API
+// server does not report them. In this case, serviceRanges returns only the API server's own
+// address, which is in one of them.
 func serviceRanges(ctx context.Context, r client.Reader) (out []netip.Prefix, err error) {
 	if a, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {
 		out = append(out, netip.PrefixFrom(a, a.BitLen()))

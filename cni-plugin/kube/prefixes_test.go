@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestPrefixesOverlap: an agent refuses prefixes that are in other use. The error names the prefix,
-// its user and the remedy.
+// TestPrefixesOverlap checks that an agent refuses prefixes that are used for something else. The
+// error names the prefix, its other use, and the remedy.
 func TestPrefixesOverlap(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	services, err := serviceRanges(t.Context(), fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(

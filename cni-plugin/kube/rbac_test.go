@@ -35,8 +35,8 @@ func apply(t *testing.T, s *kubetest.Server) {
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 }
 
-// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives an
-// agent.
+// as returns a client with a token of a service account. The token is bound to a pod on a node,
+// like the token that kubelet gives to an agent.
 func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
 	t.Helper()
 	return clientOf(t, s, s.Token(t, namespace, account, node))
@@ -71,7 +71,7 @@ func TestRBAC(t *testing.T) {
 			Spec: v1alpha1.NetcraqNodeSpec{Number: int32(i + 1)}}))
 	}
 	must(t, admin.Create(ctx, chain("main", 0)))
-	// A list that an operator has emptied stays in the resource, but Go's type omits it.
+	// The resource still has a list that an operator has emptied, but Go's type omits the list.
 	must(t, admin.Patch(ctx, chain("main", 0), client.RawPatch(types.MergePatchType,
 		[]byte(`{"spec": {"excludedNodes": [], "nodeSelector": {}, "slots": 0}}`))))
 	must(t, admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}}))
@@ -93,7 +93,7 @@ func TestRBAC(t *testing.T) {
 	create := func(c client.Client, o client.Object) func() error {
 		return func() error {
 			err := c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll)
-			if apierrors.IsAlreadyExists(err) { // the API server checks that after all rules
+			if apierrors.IsAlreadyExists(err) { // the API server checks this after all rules
 				err = nil
 			}
 			return err
@@ -166,7 +166,7 @@ func TestRBAC(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the policy is in force", func() bool { return isPolicy(create(leader, secret(namespace, "mine"))()) })
 	for _, c := range []struct {
 		what           string
-		worker, leader bool // whether each may do it
+		worker, leader bool // whether the worker and the leader may make this request
 		f              func(client.Client) func() error
 	}{
 		{"read a node", true, true, func(c client.Client) func() error { return get(c, &corev1.Node{}, "", "node2") }},
@@ -309,7 +309,7 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// isPolicy reports whether a ValidatingAdmissionPolicy refused with Invalid.
+// isPolicy reports whether a ValidatingAdmissionPolicy has refused a request as invalid.
 func isPolicy(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
@@ -320,7 +320,7 @@ func chain(name string, id int32) *v1alpha1.NetcraqChain {
 			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
 }
 
-// TestValidation checks which chains the CRD accepts, and its errors for others.
+// TestValidation checks which chains the CRD accepts, and its errors for other chains.
 func TestValidation(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
@@ -328,7 +328,7 @@ func TestValidation(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		change func(*v1alpha1.NetcraqChain)
-		want   string // part of the error; "": the chain is accepted
+		want   string // part of the expected error; "" means that the chain is accepted
 	}{
 		{func(*v1alpha1.NetcraqChain) {}, ""},
 		{func(c *v1alpha1.NetcraqChain) { c.Spec.LeaseMillis = 0 }, ""},
@@ -366,7 +366,7 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%v, want %q", err, what)
 		}
 	}
-	// The defaults: a client that does not know the types.
+	// This client does not know the types, so the API server sets the defaults.
 	s.Kubectl(t, kubetest.Options{}, "create", "-f", "testdata/least.yaml")
 	var least v1alpha1.NetcraqChain
 	must(t, admin.Get(ctx, client.ObjectKey{Name: "least"}, &least))

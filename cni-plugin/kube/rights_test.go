@@ -47,7 +47,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// right is a verb on a resource in a role of the manifests.
+// right is a permission in the manifests: a role may use a verb on a resource.
 type right struct{ role, namespace, resource, verb string }
 
 func (r right) String() string { return r.role + "/" + r.namespace + ": " + r.verb + " " + r.resource }
@@ -89,7 +89,7 @@ func rulesOf(o client.Object) *[]rbac.PolicyRule {
 	return nil
 }
 
-// rights are all rights that the roles grant.
+// rights returns all rights that the roles grant.
 func rights(t *testing.T) map[right]bool {
 	out := map[right]bool{}
 	for _, o := range roles(t) {
@@ -104,7 +104,7 @@ func rights(t *testing.T) map[right]bool {
 	return out
 }
 
-// without returns a role's rules without one right.
+// without returns the rules of a role without one of its rights.
 func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
 	for _, rule := range rules {
 		if !slices.Contains(rule.Resources, r.resource) || !slices.Contains(rule.Verbs, r.verb) {
@@ -126,7 +126,7 @@ func without(rules []rbac.PolicyRule, r right) (out []rbac.PolicyRule) {
 	return out
 }
 
-// TestRightsAreWrittenDown: docs/kubernetes.md lists exactly the rights of each role.
+// TestRightsAreWrittenDown checks that docs/kubernetes.md lists exactly the rights of each role.
 func TestRightsAreWrittenDown(t *testing.T) {
 	b, err := os.ReadFile("../../docs/kubernetes.md")
 	testutil.Must(t, err)
@@ -150,8 +150,8 @@ func TestRightsAreWrittenDown(t *testing.T) {
 	}
 }
 
-// TestRights takes each right away in a running API server, and checks that something fails without
-// it and works with it. So no right is superfluous.
+// TestRights removes each right in a running API server. Something must fail without the right and
+// work with it. So no right is superfluous.
 func TestRights(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
@@ -194,14 +194,16 @@ func TestRights(t *testing.T) {
 		return agentcerts.NewKeeper(identity.New("n01"), "n01", ns, []identity.Role{identity.Switch}, worker, worker,
 			testutil.Quiet)
 	}
-	// asks makes an agent request a certificate; the error that it waits for an answer is expected.
+	// asks makes an agent request a certificate. The agent's error that it waits for an answer is
+	// expected.
 	asks := func() error {
 		if err := anew().Refresh(ctx); err != nil && !strings.Contains(err.Error(), "waits for an agent") {
 			return err
 		}
 		return nil
 	}
-	// signs makes the signer answer a new request: a good one, or one for another node.
+	// signs makes the signer answer a new request. If good is false, the request is for another
+	// node.
 	signs := func(good bool) error {
 		node := map[bool]string{true: "n01", false: "n02"}[good]
 		_, request, err := identity.NewRequest(identity.Switch, node)
@@ -209,7 +211,7 @@ func TestRights(t *testing.T) {
 		c := &certificates.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 			Spec: certificates.CertificateSigningRequestSpec{Request: request,
 				SignerName: identity.Switch.Signer(), Usages: agentcerts.UsagesOf(identity.Switch)}}
-		// Its own rights are being changed concurrently.
+		// The worker's own rights are being changed concurrently.
 		poll.Nil(t, 10*time.Second, "the worker may ask", func() error { return worker.Create(ctx, c) })
 		_, err = agentcerts.NewSigner(leader, keep(leader), ns, testutil.Quiet).Reconcile(ctx,
 			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
@@ -239,7 +241,7 @@ func TestRights(t *testing.T) {
 		}
 		return err
 	}
-	member := func() error { // publishes its switch's address
+	member := func() error { // member publishes the address of the node's switch
 		var n v1alpha1.NetcraqNode
 		testutil.Must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
 		m := &member{client: worker, self: nodeview.FromNode(testutil.Node(1)).Node, claims: &nodeclaims.Claims{},
@@ -261,14 +263,14 @@ func TestRights(t *testing.T) {
 	asking := testutil.Pod(ns, "asks", "", agentcerts.WorkerAccount, "n01", "true")
 	asking.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
 	testutil.Must(t, admin.Create(ctx, asking))
-	// review makes the leader review whether the pod's account may use the fast path.
+	// review makes the leader check whether the pod's account may use the fast path.
 	review := func() error {
 		f := fastpath.New(leader, testutil.Quiet, func() bool { return true }, func() {})
 		_, err := f.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: ns,
 			Name: agentcerts.WorkerAccount}})
 		return err
 	}
-	// index makes the leader reconcile a node's index.
+	// index makes the leader reconcile the index of a node.
 	index := func(node string) error {
 		r := reconcilers.NewNodeIndexes(leader, leader, false, func(context.Context) (func(string) bool, error) {
 			return func(string) bool { return false }, nil
@@ -339,7 +341,7 @@ func TestRights(t *testing.T) {
 		{"netcraq-leader", "", "netcraqnodes", "create"}: {"the leader gives a node its number", func() error {
 			gone(testutil.Numbered("n01", 1, 0))
 			err := index("n01")
-			if err != nil { // other cases need it
+			if err != nil { // other test cases need this right
 				testutil.Must(t, client.IgnoreAlreadyExists(
 					admin.Create(ctx, &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "n01"},
 						Spec: v1alpha1.NetcraqNodeSpec{Number: 1}})))
@@ -440,7 +442,7 @@ func TestRights(t *testing.T) {
 		*rulesOf(o) = rules(*rulesOf(o))
 		testutil.Must(t, admin.Update(ctx, o))
 	}
-	// until retries until the API server has learned of the change.
+	// until repeats c until the API server has learned of the change.
 	until := func(c func() error, is func(error) bool) (err error) {
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			if err = c(); is(err) || time.Now().After(end) {

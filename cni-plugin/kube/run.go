@@ -40,12 +40,13 @@ import (
 	"github.com/netcraq/netcraq/internal/persource"
 )
 
-// Run runs an agent. It returns when told ends and its node's switch may end (lastMember), or with
-// an error if the agent must be restarted.
+// Run runs an agent. It returns after told has ended and its node's switch may end (see
+// lastMember). It returns an error if the agent must be restarted.
 func Run(told context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
-	// leave and release are called before anything ends, in this order; nil: not needed yet
+	// leave and release are called in this order, before anything else ends. They are nil while
+	// they are not needed.
 	var leave, release atomic.Pointer[func()]
 	stop := context.AfterFunc(told, func() {
 		for _, before := range []*atomic.Pointer[func()]{&leave, &release} {
@@ -73,14 +74,14 @@ func Run(told context.Context, o Options) error {
 		o.Log.Warn("--services and --switches are not compared with all of the Services' addresses", "err", err)
 	}
 	if err := o.checkPrefixes(self, ranges); err != nil {
-		// A node whose pods depend on this agent continues, because an upgrade of the cluster can
-		// change its ranges, or make the API server report more of them.
+		// If pods depend on this agent, it continues despite an overlap. An upgrade of the cluster
+		// can change its ranges, or make the API server report more of them.
 		if !agent.Attached(o.StateDir) {
 			return err
 		}
 		o.Log.Error("pods may not reach all of the cluster", "err", err)
 	}
-	// Pods do not wait for certificates.
+	// Pods do not have to wait for certificates.
 	id := identity.New(o.Node)
 	roles := []identity.Role{identity.Switch}
 	if o.Lead != nil {
@@ -107,7 +108,7 @@ func Run(told context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
-	var removing atomic.Bool // the agent is being uninstalled, on a node where another plugin makes the network
+	var removing atomic.Bool // a chained agent is being uninstalled
 	defer func() {
 		if removing.Load() {
 			if err := releaseNode(); err != nil {
@@ -184,7 +185,7 @@ func Run(told context.Context, o Options) error {
 		last := lastMember{self: o.Node, chains: admin.NewClient("127.0.0.1", admin.Through(n.Link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
 		first := func() {
-			if o.Fabric == nil { // otherwise the chain's switches are not on the nodes
+			if o.Fabric == nil { // with a fabric, the chains' switches are not on the nodes
 				last.wait()
 			}
 			n.Drain(o.Log)
@@ -211,7 +212,7 @@ func Run(told context.Context, o Options) error {
 	if o.Lead != nil {
 		p, err := reconcilers.New(reconcilers.Options{Lead: *o.Lead, Config: o.Config, Self: self,
 			Namespace: o.Namespace,
-			// An agent in a container may have no other writable folder.
+			// In a container, the agent may have no other writable folder.
 			Dir:           filepath.Join(filepath.Dir(o.Socket), "program"),
 			P4RuntimePort: o.P4RuntimePort, AgentPort: o.AgentPort, HealthPort: o.HealthPort, Fabric: o.Fabric,
 			Addresses: addresses, Chained: o.Chained, TLS: id.Client(), Claims: m.claims, Quota: keysOf, Log: o.Log,
@@ -256,7 +257,8 @@ func Run(told context.Context, o Options) error {
 	return err
 }
 
-// onlyTrouble drops the routine messages of Kubernetes' libraries, which are many.
+// onlyTrouble is a log handler that drops the routine messages of Kubernetes' libraries, because
+// there are many of them.
 type onlyTrouble struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -274,7 +276,8 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
-// route makes the node's routes to other nodes' pods, and sets which nodes may send in tunnels.
+// route makes the node's routes to the pods of other nodes. It also sets which nodes may send in
+// tunnels.
 func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
 	if o.Chained {
 		return errors.Join(podroutes.ApplyTunnels(self, others), masquerade.Remove())

@@ -13,21 +13,22 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// attachment is a node's connection to the switches.
+// attachment is the connection of a node to the switches.
 type attachment struct {
-	sw          agent.Switch // nil: the node runs no switch
-	engine      string       // the engine that runs the program, for people
-	connectHost func() error // connects the node itself, if it has an IPv4 address
-	// connectNumbered connects the node itself if it has no IPv4 address, under an address made
-	// from its number. It is called repeatedly.
+	sw          agent.Switch // nil if the node runs no switch
+	engine      string       // description of the engine that runs the program
+	connectHost func() error // connects the node itself as a host, if it has an IPv4 address
+	// connectNumbered connects the node itself as a host, if it has no IPv4 address. The node then
+	// gets an address made from its number. The function is called repeatedly.
 	connectNumbered func(number int32) error
 	connectPeers    func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	restore         func(guards.Report) // see nodeswitch.Switch.Restore
-	failed          <-chan error        // receives an error if the switch ends by itself
+	restore         func(guards.Report) // has the same meaning as nodeswitch.Switch.Restore
+	failed          <-chan error        // receives an error if the switch ends unexpectedly
 	close           func() error
 }
 
-// attach starts the node's own switch, or attaches the node to the fabric's switches.
+// attach starts the node's own switch. If there is a fabric, it attaches the node to the fabric's
+// switches instead.
 func (o *Options) attach(
 	self podroutes.Node, p4runtime string, conf *tls.Config, report guards.Report,
 ) (*attachment, error) {
@@ -55,7 +56,8 @@ func (o *Options) attach(
 		return nil, err
 	}
 	return &attachment{engine: "none here: the node is at the switch " + h.Switch.Name,
-		// Remove what a switch of this node has left, and then connect to the fabric.
+		// connectHost removes what a switch of this node has left, and then connects the node to
+		// the fabric.
 		connectHost: func() error {
 			return errors.Join(nodeswitch.DisconnectHost(), podroutes.RemovePeerLinks(nil),
 				o.Fabric.Connect(h, []netip.Prefix{o.Services}))
@@ -68,10 +70,10 @@ func (o *Options) attach(
 		close:           func() error { return nil }}, nil
 }
 
-// connectNumbered makes attachment.connectNumbered for the node's own switch. NetCRAQ packets are
-// always IPv4, even between nodes without IPv4, because separate tunnels carry them from switch to
-// switch. A node without IPv4 therefore gets an IPv4 address from the switches' prefix. Only the
-// node's interface to its switch has this address.
+// connectNumbered returns the function attachment.connectNumbered for a node that runs its own
+// switch. NetCRAQ packets are always IPv4, even between nodes without IPv4, because separate
+// tunnels carry them from switch to switch. A node without IPv4 therefore gets an IPv4 address from
+// the switches' prefix. Only the node's interface to its switch has this address.
 func (o *Options) connectNumbered(
 	self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix,
 ) func(number int32) error {
@@ -95,6 +97,6 @@ func (o *Options) connectNumbered(
 	}
 }
 
-// errRenumbered ends an agent that must restart because the address of its own processes has
-// changed.
+// errRenumbered ends an agent that must restart, because the node's own processes get another
+// address at the switch.
 var errRenumbered = errors.New("its own processes are to reach the switch under another address")

@@ -20,13 +20,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// waitForCluster waits until the API server answers, and has enough information about this node.
-// Meanwhile it answers the kubelet's liveness probes, because otherwise the kubelet restarts the
-// agent at growing intervals.
+// waitForCluster waits until the API server answers and has enough information about this node.
+// Meanwhile it answers kubelet's liveness probes. Otherwise kubelet would restart the agent, at
+// growing intervals.
 func (o *Options) waitForCluster(
 	ctx context.Context, scheme *runtime.Scheme,
 ) (mgr ctrl.Manager, self podroutes.Node, err error) {
-	if _, err := rest.HTTPClientFor(o.Config); err != nil { // waiting does not fix that
+	if _, err := rest.HTTPClientFor(o.Config); err != nil { // this error is permanent, so there is no point in waiting
 		return nil, self, fmt.Errorf("the API server: %w", err)
 	}
 	if end, err := serveWaiting(o.HealthPort); err == nil {
@@ -51,7 +51,7 @@ func (o *Options) waitForCluster(
 	return mgr, self, err
 }
 
-// waitFor calls get until it succeeds or ctx ends, and logs each new reason for waiting.
+// waitFor calls get until it succeeds or ctx ends. It logs each new reason for waiting.
 func (o *Options) waitFor(ctx context.Context, what string, get func() error) error {
 	for said := ""; ; {
 		err := get()
@@ -70,9 +70,9 @@ func (o *Options) waitFor(ctx context.Context, what string, get func() error) er
 	}
 }
 
-// ownNode is the API server's information about this node. The node must have an address, and a
-// prefix for pods, which the controller manager assigns (--allocate-node-cidrs). If another plugin
-// makes the pods' network, the prefix is not needed.
+// ownNode returns the API server's information about this node. The node must have an address, and
+// a prefix for pods, which the controller manager assigns (--allocate-node-cidrs). If another
+// plugin makes the pods' network, the node needs no prefix.
 func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (podroutes.Node, error) {
 	var n corev1.Node
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
@@ -85,11 +85,11 @@ func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (p
 	return out, out.Check()
 }
 
-// startWait is the interval between checks of a node that is not usable yet.
+// startWait is how often the agent checks a node that it cannot use yet.
 const startWait = time.Second
 
-// cache configures which of the API server's objects are cached. An agent that may not lead needs
-// only its own node's pods.
+// cache returns which objects of the API server are cached. An agent that may not lead needs only
+// the pods of its own node.
 func (o *Options) cache() cache.Options {
 	out := cache.Options{DefaultTransform: withoutBallast}
 	if o.Lead == nil {
@@ -99,7 +99,7 @@ func (o *Options) cache() cache.Options {
 	return out
 }
 
-// withoutBallast drops unused fields of cached objects, such as a node's list of images.
+// withoutBallast removes unused fields from cached objects, for example a node's list of images.
 func withoutBallast(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil

@@ -18,10 +18,11 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// TestWaitForAPIServer: an agent whose API server does not answer yet logs that it waits, is alive
-// but not ready for the kubelet, and continues when the API server answers.
+// TestWaitForAPIServer starts an agent whose API server does not answer yet. The agent must log
+// that it waits. For kubelet it must be alive but not ready. It must continue when the API server
+// answers.
 func TestWaitForAPIServer(t *testing.T) {
-	port := func() int { // a free one
+	port := func() int { // port returns a free port
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestWaitForAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux() // of an API server without nodes
+	mux := http.NewServeMux() // this API server has no nodes
 	for path, answer := range map[string]any{"/api": metav1.APIVersions{Versions: []string{"v1"}}, "/apis": metav1.APIGroupList{},
 		"/api/v1": metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "pods", Namespaced: true, Kind: "Pod"}, {Name: "nodes", Kind: "Node"}}}} {

@@ -20,75 +20,76 @@ import (
 	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
-// LeaseName is the Lease that says which agent leads.
+// LeaseName is the name of the Kubernetes Lease that selects the agent that campaigns.
 const LeaseName = "netcraq-leader"
 
 // Timing of the Lease. A leader that renews it late continues to lead until another agent has it,
-// because etcd's election counts.
+// because etcd's election decides.
 const (
 	leaseDuration = 5 * time.Second
 	renewDeadline = 4 * time.Second
 	retryPeriod   = time.Second
 )
 
-// A candidate without an answer from etcd for unheardLimit releases the Lease, and does not stand
-// for restPeriod. Its member of etcd may be dead or cut off while other agents' members work, and
-// no agent can lead while this one has the Lease.
+// If a candidate gets no answer from etcd for unheardLimit, it releases the Lease and does not take
+// part in the election for restPeriod. Its member of etcd may be dead or disconnected while other
+// agents' members work. No other agent can lead while this agent has the Lease.
 const (
 	unheardLimit = 8 * time.Second
 	restPeriod   = 2 * leaseDuration
 )
 
-// Config is the part of the configuration that comes from the command line.
+// Config has the options that come from the command line.
 type Config struct {
 	Etcd       leadership.Etcd
-	Prometheus string // URL of a Prometheus that scrapes the gateways; "": no etcd keys are placed
-	// GatewayPrefix is the prefix of the gateways' own keys in etcd.
+	Prometheus string // URL of a Prometheus that scrapes the gateways; if "", no etcd keys are placed
+	// GatewayPrefix is the prefix of the keys that the gateways themselves use in etcd.
 	GatewayPrefix string
-	// HeatWindow is the time over which rates are averaged.
+	// HeatWindow is the time over which the rates of key reads are averaged.
 	HeatWindow time.Duration
 }
 
 // Options configure an agent that may lead.
 type Options struct {
 	Config
-	Node      string // this node's name, which identifies the Lease's holder, so a restarted agent succeeds itself
+	Node      string // name of this node; it identifies the holder of the Lease, so a restarted agent succeeds itself
 	Namespace string // namespace of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
-	Dir       string               // folder for the controller's program
-	TLS       *tls.Config          // for connections to switches; nil: the topology's configuration
-	Replica   *adminserver.Replica // the admin API of this agent
+	Dir       string               // folder for the program that the controller loads
+	TLS       *tls.Config          // TLS for connections to switches; if nil, the topology's configuration applies
+	Replica   *adminserver.Replica // admin API of this agent
 	Log       *slog.Logger
 
-	// Began is called at the beginning of a term. Follow follows a controller until its context
-	// ends.
+	// Began is called at the beginning of a term. Follow follows a controller's events until its
+	// context ends.
 	Began  func()
 	Follow func(context.Context, *controller.Controller)
-	// Metrics is called with a controller's metrics, and with nil when the controller has ended.
+	// Metrics is called with a controller's metrics when the controller starts. It is called with
+	// nil when the controller has ended.
 	Metrics func(prometheus.Gatherer)
 }
 
-// Leader campaigns and leads for an agent.
+// Leader campaigns for leadership, and leads, on behalf of an agent.
 type Leader struct {
 	o Options
 
 	unheardLimit, restPeriod time.Duration
 
 	mu      sync.Mutex
-	heard   time.Time          // when etcd last answered the candidate, or elected it
+	heard   time.Time          // when etcd last answered the candidate or elected it
 	holder  string             // holder of the Lease
-	term    *Term              // nil: this agent does not lead
-	resign  context.CancelFunc // ends the candidacy; nil: this agent is not a candidate
-	running sync.WaitGroup     // the work that resign ends, which takes time: it saves state and tells etcd
+	term    *Term              // current term; nil if this agent does not lead
+	resign  context.CancelFunc // ends the candidacy; nil if this agent is not a candidate
+	running sync.WaitGroup     // waits for the work that resign ends
 }
 
-// New makes a Leader, which does nothing until it is started.
+// New makes a Leader. It does nothing until Start is called.
 func New(o Options) *Leader {
 	return &Leader{o: o, unheardLimit: unheardLimit, restPeriod: restPeriod}
 }
 
-// Start implements manager.Runnable: it campaigns until ctx ends.
+// Start implements manager.Runnable. It campaigns until ctx ends.
 func (l *Leader) Start(ctx context.Context) error {
 	defer func() {
 		l.campaign(ctx, "")
@@ -113,7 +114,8 @@ func (l *Leader) Start(ctx context.Context) error {
 }
 
 // stand takes part in the election for the Lease until it has lost the Lease or ctx ends. It also
-// ends, and releases the Lease, if it holds the Lease but etcd does not answer (unheard).
+// ends if it holds the Lease but etcd does not answer. In this case it releases the Lease and
+// returns unheard.
 func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 	standing, stop := context.WithCancel(ctx)
 	var e *leaderelection.LeaderElector
@@ -128,7 +130,7 @@ func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {},
 			OnStoppedLeading: func() {},
-			// These calls may arrive out of order.
+			// Calls of OnNewLeader may arrive out of order, so the argument may be outdated.
 			OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
 		},
 	})
@@ -164,21 +166,22 @@ func (l *Leader) waitUnheard(ctx context.Context, stop func()) bool {
 	}
 }
 
-// silent is the time since etcd's last answer, if this agent is a candidate.
+// silent returns the time since etcd's last answer. The bool is false if this agent is not a
+// candidate.
 func (l *Leader) silent() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.heard), l.resign != nil && l.term == nil
 }
 
-// hears records that etcd has answered.
+// hears records that etcd has just answered.
 func (l *Leader) hears() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.heard = time.Now()
 }
 
-// withdraw ends the candidacy.
+// withdraw ends the candidacy of this agent.
 func (l *Leader) withdraw() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,16 +192,18 @@ func (l *Leader) withdraw() {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: the Leader itself is the election.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because the
+// Leader is the election itself.
 func (l *Leader) NeedLeaderElection() bool { return false }
 
-// campaign makes this agent lead, as soon as etcd elects it, or resign, depending on the holder of
-// the Lease.
+// campaign starts or ends the candidacy of this agent, depending on the holder of the Lease. As a
+// candidate, the agent leads as soon as etcd elects it.
 func (l *Leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
-		// The last holder, perhaps this agent, released it; the next holder will be reported.
+		// The last holder, perhaps this agent, has released the Lease. The next holder will be
+		// reported.
 		return
 	}
 	l.holder = holder
@@ -213,9 +218,9 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 	}
 }
 
-// run leads in consecutive terms until ctx ends.
+// run leads in one term after the other until ctx ends.
 func (l *Leader) run(ctx context.Context) {
-	_ = leadership.Run(ctx, leadership.Config{ // its only error is that ctx has ended
+	_ = leadership.Run(ctx, leadership.Config{ // leadership.Run returns an error only if ctx has ended
 		Etcd:     &l.o.Etcd,
 		Identity: l.o.Identity,
 		StandBy: func(other etcdstore.Identity) {
@@ -227,7 +232,7 @@ func (l *Leader) run(ctx context.Context) {
 	})
 }
 
-// once leads for one term.
+// once leads during one term.
 func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	t, err := newTerm(ctx, &l.o, elected)
 	if err != nil {
@@ -237,7 +242,7 @@ func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.Elected.ElectionID()))
 	l.setTerm(nil, t)
 	defer func() {
-		l.hears() // etcd has answered until now
+		l.hears() // etcd has answered until this moment
 		l.setTerm(t, nil)
 	}()
 	l.o.Began()
@@ -245,7 +250,7 @@ func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	return context.Cause(t.ctx)
 }
 
-// setTerm replaces the term old by t, unless another term has begun meanwhile.
+// setTerm replaces the term old by t. It does nothing if another term has begun meanwhile.
 func (l *Leader) setTerm(old, t *Term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,14 +259,14 @@ func (l *Leader) setTerm(old, t *Term) {
 	}
 }
 
-// Term is the current term; nil: this agent does not lead.
+// Term returns the current term, or nil if this agent does not lead.
 func (l *Leader) Term() *Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term
 }
 
-// Holder is the last known node whose agent has the Lease.
+// Holder returns the last known node whose agent has the Lease.
 func (l *Leader) Holder() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

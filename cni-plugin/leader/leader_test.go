@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// leases is an API server with one Lease.
+// leases is a fake API server with one Lease.
 type leases struct {
 	coordination.LeaseInterface
 	mu  sync.Mutex
@@ -65,10 +65,10 @@ func (l *leases) holder() string {
 	return *l.one.Spec.HolderIdentity
 }
 
-// TestUnheard: an agent whose etcd does not answer releases the Lease, and another agent leads. The
-// first agent also stops when its context ends.
+// TestUnheard checks that an agent whose etcd does not answer releases the Lease, and that another
+// agent then leads. The first agent must also stop when its context ends.
 func TestUnheard(t *testing.T) {
-	dead, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and never answers
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // this listener accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,16 +17,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Term is the time for which this agent leads. It has a controller while there is a chain to
-// control.
+// Term is the time during which this agent leads. While there is a chain to control, the term has a
+// controller.
 type Term struct {
 	o    *Options
 	term *leadership.Term
 	ctx  context.Context
 	end  context.CancelCauseFunc
-	// Recorded are the members of chains when the last leader ended.
+	// Recorded has the members of each chain when the last leader ended.
 	Recorded map[string][]string
-	// Inherited are chains of an earlier leader in which gateways look for etcd keys. Those that
+	// Inherited has chains of an earlier leader in which gateways look for etcd keys. Chains that
 	// are not wanted any more must be emptied.
 	Inherited map[string]v1alpha1.NetcraqChainSpec
 
@@ -34,13 +34,13 @@ type Term struct {
 
 	mu      sync.Mutex
 	hosted  *Hosted
-	leaving map[string]bool // chains that shall hold none of etcd's keys
+	leaving map[string]bool // chains that must not hold any of etcd's keys
 }
 
-// Hosted is the controller in this process.
+// Hosted is the controller that runs in this process.
 type Hosted struct {
 	*leadership.Server
-	Profile int // profile of its program: the value width in bits
+	Profile int // profile of the controller's program, which is the value width in bits
 	stop    func()
 }
 
@@ -76,7 +76,7 @@ func newTerm(ctx context.Context, o *Options, term *leadership.Term) (*Term, err
 	return r, nil
 }
 
-// Placed are the etcd keys that gateways look for in the network.
+// Placed returns the etcd keys that gateways look for in the network.
 func (r *Term) Placed(ctx context.Context) (map[string]placement.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdWait)
 	defer cancel()
@@ -84,13 +84,13 @@ func (r *Term) Placed(ctx context.Context) (map[string]placement.Entry, error) {
 	return entries, err
 }
 
-// ProgramDir is the folder for the controller's program.
+// ProgramDir returns the folder for the program that the controller loads.
 func (r *Term) ProgramDir() string { return r.o.Dir }
 
-// Context ends with the term.
+// Context returns a context that ends with the term.
 func (r *Term) Context() context.Context { return r.ctx }
 
-// Hosted is the current controller; nil: there is none.
+// Hosted returns the current controller, or nil if there is none.
 func (r *Term) Hosted() *Hosted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,21 +103,21 @@ func (r *Term) setHosted(h *Hosted) {
 	r.hosted = h
 }
 
-// Leave makes the placement take its keys out of some chains.
+// Leave makes the placement take its keys out of these chains.
 func (r *Term) Leave(chains map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = maps.Clone(chains)
 }
 
-// IsLeaving reports whether the placement shall take its keys out of a chain.
+// IsLeaving reports whether the placement must take its keys out of a chain.
 func (r *Term) IsLeaving(chain string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leaving[chain]
 }
 
-// Host makes the controller control a network; nil ends the controller.
+// Host makes the controller control a network. If t is nil, it ends the controller.
 func (r *Term) Host(t *topology.Topology, profile int) error {
 	r.hosting.Lock()
 	defer r.hosting.Unlock()
@@ -154,13 +154,13 @@ func (r *Term) Host(t *topology.Topology, profile int) error {
 	r.setHosted(&Hosted{Server: s, Profile: profile, stop: func() {
 		cancel()
 		r.o.Metrics(nil)
-		wg.Wait() // its writes to etcd must come before the next controller's
+		wg.Wait() // the controller's writes to etcd must come before those of the next controller
 	}})
 	return nil
 }
 
-// close also ends the controller.
+// close ends the term and its controller.
 func (r *Term) close() {
 	r.end(errors.New("the term is over"))
-	_ = r.Host(nil, 0) // ending it cannot fail
+	_ = r.Host(nil, 0) // ending the controller cannot fail
 }

@@ -9,9 +9,9 @@
 //	    ip saddr @pods ip daddr != @cluster masquerade }
 //	}
 //
-// The tables belong to this package. [Apply] replaces them in one transaction, so there is no
-// moment without them, and existing connections continue, because the kernel's connection tracking
-// has their state. The package uses netlink, so nft and iptables need not be installed.
+// The tables belong to this package. [Apply] replaces them in one transaction, so they never
+// disappear. Existing connections continue, because the kernel's connection tracking has their
+// state. The package uses netlink, so nft and iptables need not be installed.
 package masquerade
 
 import (
@@ -27,18 +27,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Table is the tables' name.
+// Table is the name of the nftables tables.
 const Table = "netcraq"
 
-// family is an address family: its header's offsets and the length of an address, in bytes (RFC
-// 791, section 3.1; RFC 8200, section 3).
+// family is an address family. It has the offsets of addresses in the IP header, and the length of
+// an address, in bytes (RFC 791, section 3.1; RFC 8200, section 3).
 type family struct {
 	table               nftables.TableFamily
 	address             nftables.SetDatatype
 	source, destination uint32
 	length              uint32
-	// near is never masqueraded: multicast gets no answers, and link-local addresses are on the
-	// link to the node.
+	// near has destinations that are never masqueraded. Multicast packets get no answers, and
+	// link-local addresses are on the link to the node.
 	near []netip.Prefix
 }
 
@@ -51,7 +51,7 @@ var (
 
 func (f family) has(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(8*f.length) }
 
-// of returns the prefixes of this family.
+// of returns those of the prefixes that belong to this family.
 func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
@@ -64,8 +64,8 @@ func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) er
 	return Remove()
 }
 
-// Apply masquerades packets of this node's pods that leave the cluster of these nodes. It works on
-// the calling thread's network namespace and can be called at any time.
+// Apply makes this node masquerade its pods' packets to destinations outside of the cluster of
+// these nodes. It works on the calling thread's network namespace, and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
 	var cluster []netip.Prefix
 	for _, n := range append([]podroutes.Node{self}, others...) {
@@ -83,7 +83,7 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	for _, f := range []family{ipv4, ipv6} {
 		pods := f.of(self.PodCIDRs)
 		if len(pods) == 0 {
-			// This family needs no masquerading, but may have had some.
+			// This address family needs no masquerading, but may have had some before.
 			if err := f.remove(); err != nil {
 				return err
 			}
@@ -99,10 +99,10 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	return nil
 }
 
-// write schedules a table of the family for the next Flush.
+// write adds a table of the family to the transaction of the next Flush.
 func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
 	t := &nftables.Table{Family: f.table, Name: Table}
-	c.AddTable(t) // so that DelTable finds one to delete
+	c.AddTable(t) // if the table does not exist, DelTable would fail
 	c.DelTable(t)
 	c.AddTable(t)
 	sets := map[string][]netip.Prefix{"pods": pods, "cluster": cluster}
@@ -136,15 +136,15 @@ func (f family) remove() error {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
 	c.DelTable(&nftables.Table{Family: f.table, Name: Table})
-	// a kernel without the family has no tables of it
+	// a kernel without this address family has no tables of it
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("removing the table %s: %w", Table, err)
 	}
 	return nil
 }
 
-// intervals are prefixes of a family as the elements of an interval set: the beginning and the end
-// of each, without overlaps.
+// intervals returns prefixes of one family as elements of an interval set. Each interval has a
+// beginning and an end, and intervals do not overlap.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)
@@ -162,7 +162,7 @@ func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	return out
 }
 
-// after is the first address after a prefix, or false.
+// after returns the first address after a prefix. It returns false if there is none.
 func after(p netip.Prefix) (netip.Addr, bool) {
 	a := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestIntervals: nested prefixes become one interval, adjacent ones stay two, and an interval may
-// extend to the last address.
+// TestIntervals checks that nested prefixes become one interval, and that adjacent prefixes stay
+// two intervals. An interval may extend to the last address.
 func TestIntervals(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.244.1.0/24":                                 "10.244.1.0 10.244.2.0)",

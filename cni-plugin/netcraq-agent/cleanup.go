@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// cleanUpCommand removes NetCRAQ from a node after its agent has ended. Existing pods keep their
-// interfaces until they end, but do not reach other nodes' pods.
+// cleanUpCommand is the command that removes NetCRAQ from a node after its agent has ended.
+// Existing pods keep their interfaces until they end, but cannot reach pods of other nodes.
 func cleanUpCommand() *cobra.Command {
 	var confDir, stateDir string
 	c := &cobra.Command{

@@ -31,7 +31,7 @@ type kubeOptions struct {
 	component  string
 	switches   string
 	fabric     string
-	ports      [3]int // P4Runtime, agent, health
+	ports      [3]int // the ports of P4Runtime, of the agent, and for health checks
 	cni        kube.CNI
 	etcd       leadership.Etcd
 	lead       reconcilers.Lead
@@ -159,7 +159,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	return out, nil
 }
 
-// parsePrefix parses an IPv4 prefix that is large enough for addresses.
+// parsePrefix parses an IPv4 prefix. The prefix must have enough addresses.
 func parsePrefix(option, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Bits() < 8 {

@@ -68,7 +68,8 @@ func TestInCluster(t *testing.T) {
 	}
 }
 
-// TestServicesOverlap: without Kubernetes the chains' prefix is compared with the file of nodes.
+// TestServicesOverlap checks that without Kubernetes, the chains' prefix is compared with the
+// prefixes in the file of nodes.
 func TestServicesOverlap(t *testing.T) {
 	node := func(name, address, pods string) podroutes.Node {
 		return podroutes.Node{Name: name, Address: netip.MustParseAddr(address),

@@ -31,7 +31,7 @@ import (
 const (
 	exitOK       = 0 // ended by SIGTERM or SIGINT
 	exitFailed   = 1 // something went wrong while it ran
-	exitBadInput = 2 // the command line or a file that it names
+	exitBadInput = 2 // mistake in the command line or in a file that it names
 )
 
 type options struct {
@@ -54,7 +54,7 @@ type options struct {
 	kube      kubeOptions
 }
 
-// badInput marks an error in the command line or in a file that it names.
+// badInput marks an error that is due to the command line or a file that it names.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
@@ -93,8 +93,8 @@ one of themselves to run the controller (docs/kubernetes.md):
 			}
 			if o.kube.on {
 				if !cmd.Flags().Changed("p4runtime") {
-					// The leader uses P4Runtime with TLS. A loopback address would be open to pods
-					// in the host's network.
+					// The leader uses P4Runtime with TLS. Pods in the host's network could use a
+					// loopback address.
 					o.p4runtime = ""
 				}
 				return runInCluster(ctx, &o)
@@ -202,8 +202,8 @@ func run(ctx context.Context, o *options) error {
 			}
 			return
 		}
-		// This node becomes ready nevertheless: a single unreachable node must not take down all
-		// others.
+		// This node becomes ready nevertheless. A single unreachable node must not disable all
+		// other nodes.
 		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
 			log.Error("pods of some other nodes are not reached", "err", err)
 		}
@@ -211,7 +211,7 @@ func run(ctx context.Context, o *options) error {
 			log.Error("pods do not reach what is outside of the cluster", "err", err)
 		}
 	}
-	route() // first, because it sets which nodes may send in tunnels
+	route() // comes first, because it sets which nodes may send in tunnels
 	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric),
 
 		ingressfilter.KeepRules(ctx, func(name string, err error) { report(guards.Table, name, err) })); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Ports of a node's switch: the first ones lead to other switches, the last one to the node itself,
-// the others to pods.
+// Ports of a node's switch. The first ports lead to other switches, and the last one leads to the
+// node itself. All other ports are for pods.
 const (
 	lastUplink = v1alpha1.MaxNodes
 	lastPort   = nodeswitch.HostPort - 1
@@ -27,11 +27,11 @@ const (
 type fabricPort struct {
 	number uint32
 	iface  string
-	node   string          // the node at the tunnel's other end; "" if the operator gave an interface
-	peer   *podroutes.Node // the same node, once resolve has found it
+	node   string          // name of the node at the tunnel's other end; "" if the operator named an interface
+	peer   *podroutes.Node // the node at the tunnel's other end, after resolve has found it
 }
 
-// parseFabric parses --uplink and --peer.
+// parseFabric parses the options --uplink and --peer.
 func parseFabric(uplinks, peers []string) ([]*fabricPort, error) {
 	var out []*fabricPort
 	for i, s := range append(slices.Clone(uplinks), peers...) {
@@ -58,7 +58,7 @@ func parseFabric(uplinks, peers []string) ([]*fabricPort, error) {
 	return out, nil
 }
 
-// resolve finds the nodes at the tunnels' other ends.
+// resolve finds the nodes at the other ends of the tunnels.
 func (c *cluster) resolve(fabric []*fabricPort) error {
 	for _, p := range fabric {
 		if p.node == "" {
@@ -76,7 +76,7 @@ func (c *cluster) resolve(fabric []*fabricPort) error {
 	return nil
 }
 
-// parseServices parses --services.
+// parseServices parses the option --services.
 func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range args {
@@ -96,7 +96,7 @@ func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	if len(out) > 0 && !c.self.In(false).IsValid() {
 		return nil, fmt.Errorf("--services needs an IPv4 address of node %s, since NetCRAQ's packets are IPv4", c.self.Name)
 	}
-	for _, p := range out { // packets for these prefixes go to the switch
+	for _, p := range out { // the node sends packets for these prefixes to the switch
 		for _, n := range append([]podroutes.Node{c.self}, c.others...) {
 			if taken := n.Overlapping(p); taken != "" {
 				return nil, fmt.Errorf("--services %s overlaps %s: give a prefix that no node and no pod has", p, taken)
@@ -123,13 +123,13 @@ func connect(sw *nodeswitch.Switch, c *cluster, fabric []*fabricPort) error {
 	return sw.ConnectPeers(self, peers)
 }
 
-// cluster is the file of nodes, from the perspective of one of them.
+// cluster is the content of the file of nodes, from the perspective of one node.
 type cluster struct {
 	self   podroutes.Node
 	others []podroutes.Node
 }
 
-// readCluster reads that file. With chained set, the nodes need no pod prefixes.
+// readCluster reads the file of nodes. If chained is set, the nodes need no pod prefixes.
 func readCluster(path, name string, chained bool) (*cluster, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -161,7 +161,7 @@ func readCluster(path, name string, chained bool) (*cluster, error) {
 	return c, nil
 }
 
-// podMTU is the MTU of pods, in bytes.
+// podMTU returns the MTU of pods, in bytes.
 func podMTU(o *options, c *cluster) (int, error) {
 	if o.mtu != 0 {
 		return o.mtu, nil

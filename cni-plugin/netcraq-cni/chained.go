@@ -15,9 +15,9 @@ import (
 )
 
 // In chained mode the previous plugin owns the interface, its addresses and its routes. netcraq-cni
-// only adds the switch's port, and returns the previous result unchanged.
+// only makes the interface a port of the switch, and returns the previous result unchanged.
 
-// addChained implements ADD. It passes on the previous result as it is, including unknown fields.
+// addChained implements ADD. It returns the previous result as it is, including unknown fields.
 func addChained(c *config, args *skel.CmdArgs) error {
 	if c.PrevResult == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni is chained, but nothing is before it in the list of "+c.Name+": put it behind the plugin that makes the interface, or leave chained out", "")
@@ -45,8 +45,8 @@ func addChained(c *config, args *skel.CmdArgs) error {
 	return nil
 }
 
-// own returns a result's addresses of this call's interface. A result names the container's
-// interface or, with some plugins, no interface in the container at all.
+// own returns the addresses that a result has for this call's interface. A result names the
+// container's interface. With some plugins it names no interface in the container at all.
 func own(r *current.Result, args *skel.CmdArgs) ([]agentapi.Address, error) {
 	mine := func(i *int) bool {
 		if i == nil {
@@ -75,9 +75,9 @@ func own(r *current.Result, args *skel.CmdArgs) ([]agentapi.Address, error) {
 	return out, nil
 }
 
-// delChained implements DEL. If no agent runs there is nothing to undo now: the switch's program
-// ended with its agent, the filters go with the interface, which the other plugin removes, and the
-// next agent forgets the record. So another plugin's pods can end without an agent.
+// delChained implements DEL. If no agent runs, there is nothing to undo: the switch's program has
+// ended with its agent, and the other plugin removes the interface together with the filters. The
+// next agent forgets the record. So pods of another plugin can end without an agent.
 func delChained(err error) error {
 	if errors.Is(err, agentapi.ErrNotThere) {
 		return nil
@@ -85,7 +85,7 @@ func delChained(err error) error {
 	return asCNI(err, types.ErrTryAgainLater)
 }
 
-// checkChained implements CHECK. The other plugin checks its own work.
+// checkChained implements CHECK. The other plugin checks its own part.
 func checkChained(c *config, args *skel.CmdArgs) error {
 	req := &agentapi.Check{Attachment: attachment(c, args), Namespace: args.Netns}
 	if c.PrevResult != nil {

@@ -54,7 +54,7 @@ func readConfig(stdin []byte) (*config, error) {
 	return c, nil
 }
 
-// agent is a client of the node's agent.
+// agent returns a client of the node's agent.
 func (c *config) agent() *agentapi.Client { return agentapi.NewClient(c.Socket) }
 
 // asCNI converts an error to a CNI error. unreachable is the code for an agent that does not
@@ -64,7 +64,7 @@ func asCNI(err error, unreachable uint) error {
 		return nil
 	}
 	var already *types.Error
-	if errors.As(err, &already) { // an IPAM plugin's error
+	if errors.As(err, &already) { // the IPAM plugin has already returned a CNI error
 		return err
 	}
 	var said *agentapi.Error
@@ -77,7 +77,7 @@ func asCNI(err error, unreachable uint) error {
 	return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 }
 
-// prefix converts CNI's form of an address to the agent's.
+// prefix converts an address with a prefix length from CNI's form to the agent's form.
 func prefix(n net.IPNet) (netip.Prefix, error) {
 	ip, ok := netip.AddrFromSlice(n.IP)
 	bits, size := n.Mask.Size()
@@ -88,13 +88,13 @@ func prefix(n net.IPNet) (netip.Prefix, error) {
 	return netip.PrefixFrom(ip, bits), nil
 }
 
-// address converts an address; nil becomes the zero Addr.
+// address converts an address. nil becomes the zero Addr.
 func address(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
 }
 
-// addresses and routes convert those of a result.
+// addresses and routes convert the addresses and routes of a result to the agent's form.
 func addresses(r *current.Result) ([]agentapi.Address, error) {
 	var out []agentapi.Address
 	for _, ip := range r.IPs {

@@ -17,7 +17,7 @@ func main() {
 		version.All, about())
 }
 
-// about is printed if no CNI_COMMAND is given.
+// about returns the text that is printed if no CNI_COMMAND is given.
 func about() string {
 	return fmt.Sprintf("netcraq-cni %s: a CNI plugin, to be started by a container runtime", buildinfo.Get())
 }

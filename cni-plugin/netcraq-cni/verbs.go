@@ -23,17 +23,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// This process calls the IPAM plugin, not the agent, because it runs where the IPAM plugins and
-// their files are. So it can return the addresses if the agent fails in the middle of an ADD.
+// This process calls the IPAM plugin, and not the agent, because this process runs where the IPAM
+// plugins and their files are. It can also return the addresses if the agent fails in the middle of
+// an ADD.
 
-// attachment is the attachment that the runtime names.
+// attachment returns the attachment that the runtime's arguments name.
 func attachment(c *config, args *skel.CmdArgs) agentapi.Attachment {
 	return agentapi.Attachment{Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// podOf returns the pod in a Kubernetes runtime's arguments (K8S_POD_NAMESPACE etc., a convention
-// of containerd and CRI-O). They are optional, so podOf ignores arguments that it does not
-// understand.
+// podOf returns the pod in the arguments of a Kubernetes runtime (K8S_POD_NAMESPACE etc.). These
+// arguments are a convention of containerd and CRI-O, and are optional. So podOf ignores arguments
+// that it does not understand.
 func podOf(arguments string) agentapi.Pod {
 	named := map[string]string{}
 	for _, pair := range strings.Split(arguments, ";") {
@@ -57,14 +58,14 @@ func add(args *skel.CmdArgs) (err error) {
 		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni makes the container's interface: it has to be the first plugin of its list; behind another one it takes \"chained\": true", "")
 	}
 	ctx := context.Background()
-	// Check the agent first: without it no address is needed.
+	// The agent is checked first, because without an agent no address is needed.
 	if s, err := c.agent().Status(ctx); err != nil {
 		return asCNI(err, types.ErrTryAgainLater)
 	} else if !s.Ready {
 		return types.NewError(types.ErrTryAgainLater, "the node agent is not ready: "+s.Reason, "")
 	}
-	// IPAM plugins notice this only after they have allocated an address. They then print a result
-	// and an error, which together are unreadable.
+	// IPAM plugins notice a wrong namespace only after they have allocated an address. They then
+	// print a result and an error, which together cannot be parsed.
 	own, nsErr := ns.CheckNetNS(args.Netns)
 	if nsErr != nil {
 		return nsErr
@@ -72,8 +73,9 @@ func add(args *skel.CmdArgs) (err error) {
 	if own {
 		return types.NewError(types.ErrInvalidNetNS, args.Netns+" is the node's own network namespace: a container on the host's network is attached to nothing", "")
 	}
-	// With the lock, no other call works on this attachment. So any address that IPAM has for it
-	// came from this call, unless the container is attached already: then the address is in use.
+	// While this process has the lock, no other call works on this attachment. So any address that
+	// IPAM has for it came from this call, unless the container is already attached. In that case
+	// the address is in use.
 	at := attachment(c, args)
 	unlock, err := lock(c, at)
 	if err != nil {
@@ -83,8 +85,8 @@ func add(args *skel.CmdArgs) (err error) {
 	if attached(at) {
 		return types.NewError(agentapi.CodeExists, fmt.Sprintf("%s is attached already: the runtime has to DEL it before it can ADD it again", at), "")
 	}
-	// If ADD fails, return the address, even if the IPAM plugin reports a failure: it may have
-	// allocated one before that.
+	// If ADD fails, this returns the address. It does so even if the IPAM plugin has failed,
+	// because the plugin may have allocated an address before its failure.
 	defer func() {
 		if err == nil {
 			return
@@ -120,15 +122,15 @@ func add(args *skel.CmdArgs) (err error) {
 		ip.Interface = current.Int(1)
 		ip.Gateway = net.IP(attached.Addresses[i].Gateway.AsSlice())
 	}
-	if !c.DNS.IsEmpty() { // otherwise the IPAM plugin's settings stay
+	if !c.DNS.IsEmpty() { // if the list has no DNS settings, those of the IPAM plugin stay
 		result.DNS = c.DNS
 	}
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del implements DEL, "Remove container from network, or un-apply modifications". An attachment
-// that is already gone is not an error, and needs no agent. The addresses are released after the
-// interface, because an address must not be in use when the next container gets it.
+// del implements DEL, "Remove container from network, or un-apply modifications". If the attachment
+// no longer exists, this is not an error, and no agent is needed. del removes the interface before
+// it releases the addresses, because an address must not be in use when the next container gets it.
 func del(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -146,7 +148,7 @@ func del(args *skel.CmdArgs) error {
 	defer unlock()
 	err = c.agent().Detach(ctx, at)
 	if errors.Is(err, agentapi.ErrNotThere) && !attached(at) {
-		// This is the state after a reboot. The next agent forgets a record without an interface.
+		// This is the state after a reboot. The next agent forgets a record that has no interface.
 		err = nil
 	}
 	if err != nil {
@@ -158,8 +160,8 @@ func del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// check implements CHECK, "Check container's networking is as expected". It compares with ADD's
-// result.
+// check implements CHECK, "Check container's networking is as expected". It compares the state with
+// ADD's result.
 func check(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -228,15 +230,16 @@ func status(args *skel.CmdArgs) error {
 	return invoke.DelegateStatus(ctx, c.IPAM.Type, args.StdinData, nil)
 }
 
-// lock waits until no other process of this plugin works on an attachment. The addresses and the
-// interface change one after the other, so concurrent calls could return each other's addresses.
+// lock waits until no other process of this plugin works on an attachment. It is needed because a
+// call changes the addresses and the interface one after the other. Concurrent calls could
+// otherwise return each other's addresses.
 func lock(c *config, at agentapi.Attachment) (unlock func(), err error) {
 	dir := filepath.Join(filepath.Dir(c.Socket), "locks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, types.NewError(types.ErrIOFailure, "making the folder for locks", err.Error())
 	}
-	// A few files serve all attachments, because a file cannot be removed while other processes
-	// wait for it.
+	// Attachments share a small number of lock files. A file cannot be removed while other
+	// processes wait for it.
 	name := at.HostName()
 	f, err := os.OpenFile(filepath.Join(dir, name[len(name)-2:]), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -255,15 +258,15 @@ func lock(c *config, at agentapi.Attachment) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// attached reports whether the node's end of an attachment exists, whatever the agent's records
-// say.
+// attached reports whether the node's end of an attachment exists. It ignores the agent's records.
 func attached(at agentapi.Attachment) bool {
 	_, err := net.InterfaceByName(at.HostName())
 	return err == nil
 }
 
-// collect implements GC, "Clean up any stale resources". If an IPAM plugin has no GC (host-local),
-// collect makes it return the addresses of the removed attachments with DEL.
+// collect implements GC, "Clean up any stale resources". Some IPAM plugins have no GC, for example
+// host-local. For these, collect runs a DEL for each removed attachment, which returns the
+// addresses.
 func collect(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -299,15 +302,16 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(errs...)
 }
 
-// validAttachments are the valid attachments in GC's arguments. GC without the list would remove
-// everything of the network, so the list is required; an empty list means that no container is
+// validAttachments returns the valid attachments in GC's arguments. The list is required, because
+// GC without it would remove everything of the network. An empty list means that no container is
 // left.
 func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
 	named := map[string]json.RawMessage{}
 	if err := json.Unmarshal(stdin, &named); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "the network's configuration cannot be read", err.Error())
 	}
-	// The first printing of CNI 1.1 had this name in one place, and runtimes write one or both.
+	// The first printing of CNI 1.1 used the second name in one place. Runtimes write one of the
+	// names, or both.
 	const key, misprint = "cni.dev/valid-attachments", "cni.dev/attachments"
 	text, ok := named[key]
 	if !ok {
@@ -323,8 +327,9 @@ func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
 	return valid, nil
 }
 
-// staleLeases are the attachments of host-local's leases that are not valid. host-local has no GC,
-// and a lease may be the only remainder, after a killed ADD or a reboot.
+// staleLeases returns attachments that have leases of host-local but are not valid. host-local has
+// no GC. A lease may be all that is left of an attachment, for example after a reboot or if ADD was
+// killed.
 func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []agentapi.Attachment, err error) {
 	var conf struct {
 		IPAM struct {
@@ -344,14 +349,14 @@ func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []
 		return nil, fmt.Errorf("looking for addresses that nobody has any more: %w", err)
 	}
 	for _, f := range files {
-		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock and other files
+		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock file, for example
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil { // it was returned meanwhile
+		if err != nil { // the lease was returned meanwhile
 			continue
 		}
-		// Before version 0.8 of the plugins host-local did not write the interface.
+		// Before version 0.8 of the CNI plugins, host-local did not write the interface.
 		id, name, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
 		at := agentapi.Attachment{Network: c.Name, ContainerID: id, IfName: cmp.Or(name, "eth0")}
 		stays := slices.ContainsFunc(valid, func(v agentapi.Attachment) bool {
@@ -364,7 +369,7 @@ func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []
 	return stale, nil
 }
 
-// giveBack runs DEL of the IPAM plugin for a stale container, unless the container has been
+// giveBack runs the IPAM plugin's DEL for a stale container. It does nothing if the container was
 // attached again meanwhile.
 func giveBack(ctx context.Context, c *config, args *skel.CmdArgs, a agentapi.Attachment) error {
 	unlock, err := lock(c, a)

@@ -16,29 +16,30 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// The node's own processes (and pods in the host's network, such as the etcd gateway) reach the
-// switch through a pair of interfaces. One end is in the node's stack, the other is the switch's
-// port:
+// The node's own processes reach the switch through a pair of interfaces. So do pods in the host's
+// network, for example the etcd gateway. One end of the pair belongs to the node's stack, and the
+// other end is a port of the switch:
 //
 //	process ──▶ route to the service addresses ──▶ ncqnode ═ ncqnode0 ──▶ the switch
 //	        ◀── the node's address ◀──────────────────────────────────────
 const (
-	// HostPort is the switch's port for the node's own processes.
+	// HostPort is the number of the switch's port for the node's own processes.
 	HostPort = topology.MaxPort
 	hostEnd  = "ncqnode"
 	portEnd  = "ncqnode0"
 )
 
-// HostMAC is the Ethernet address of the node's end, made from the node's IPv4 address. The
-// controller needs it to identify the node as a host.
+// HostMAC returns the Ethernet address of the node's end of the pair, which is made from the node's
+// IPv4 address. The controller identifies the node as a host by it.
 func HostMAC(node netip.Addr) net.HardwareAddr {
 	a := node.As4()
 	return append(net.HardwareAddr{2, 0x48}, a[:]...)
 }
 
-// ConnectHost makes the node with an IPv4 address a host at the switch's port HostPort, with routes
-// to the service addresses. Correct parts stay. If the node has the address at no other interface,
-// ConnectHost assigns it to the interface to the switch, only for traffic to the switch.
+// ConnectHost makes the node a host at the switch's port HostPort, with routes to the service
+// addresses. node is the node's IPv4 address. If no other interface has this address, ConnectHost
+// assigns it to the interface to the switch, only for traffic to the switch. ConnectHost does not
+// change parts that are already correct.
 func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if !node.Is4() {
 		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
@@ -63,7 +64,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	// before the interface can receive anything
+	// the filter comes before the interface can receive anything
 	if err := s.filter(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
 }
 
-// haveAddress assigns an address to the node's end, if no other interface of the node has it, and
-// removes addresses of earlier calls.
+// haveAddress assigns an address to the node's end of the pair, if no other interface of the node
+// has it. It removes addresses that earlier calls have assigned.
 func haveAddress(l netlink.Link, node netip.Addr) error {
 	all, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
@@ -101,7 +102,7 @@ func haveAddress(l netlink.Link, node netip.Addr) error {
 	if elsewhere {
 		return nil
 	}
-	// scope link, so that the kernel does not choose it as the source of other traffic
+	// with scope link, the kernel does not choose this address as the source of other traffic
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: node.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
 	if err := netlink.AddrReplace(l, a); err != nil {
 		return fmt.Errorf("the address %s of %s: %w", node, hostEnd, err)
@@ -116,13 +117,13 @@ func setUp(l netlink.Link) error {
 	return nil
 }
 
-// FilterStack makes the node's own stack accept NetCRAQ packets only from the switch, forward none,
-// and send only those of root's processes. The rules cover packets that the kernel unwraps.
-// FilterStack works on the calling thread's network namespace, and its rules stay when the process
-// ends.
+// FilterStack restricts how the node's own stack handles NetCRAQ packets. The stack accepts them
+// only from the switch, forwards none, and sends only those of root's processes. The rules also
+// cover packets that the kernel unwraps. FilterStack works on the calling thread's network
+// namespace. Its rules stay when the process ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
-// DisconnectHost undoes ConnectHost, after the switch has ended. FilterStack's rules stay.
+// DisconnectHost undoes ConnectHost after the switch has ended. The rules of FilterStack stay.
 func DisconnectHost() error {
 	l, err := netlink.LinkByName(hostEnd)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

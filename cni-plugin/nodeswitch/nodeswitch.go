@@ -1,6 +1,7 @@
 // Package nodeswitch runs a Kubernetes node's embedded P4 switch in this process, and serves
-// P4Runtime for it. The switch shares its interfaces with the node: the program gets NetCRAQ
-// packets, and the kernel all others (see "Sharing interfaces with the host" in docs/switch.md).
+// P4Runtime for it. The switch shares its interfaces with the node: the switch's program gets
+// NetCRAQ packets, and the kernel gets all other packets (see "Sharing interfaces with the host" in
+// docs/switch.md).
 package nodeswitch
 
 import (
@@ -31,28 +32,28 @@ import (
 
 // Options configure a switch.
 type Options struct {
-	// Engine runs the program: ebpf, interp, or auto, which is ebpf if the kernel and the
-	// privileges allow it.
+	// Engine selects how the switch's program runs. It is ebpf, interp, or auto. auto means ebpf if
+	// the kernel and the privileges allow it.
 	Engine string
-	// DeviceID is the P4Runtime device id.
+	// DeviceID is the P4Runtime device ID of the switch.
 	DeviceID uint64
-	// P4Runtime is the server's address for plain text. It has no authentication, so it must be a
-	// loopback address: pods outside of the host's network have their own loopback. "" serves
-	// P4Runtime only at Secure.
+	// P4Runtime is the address at which the server serves plain text. Clients are not authenticated
+	// there, so it must be a loopback address. Pods outside of the host's network have their own
+	// loopback. If it is "", P4Runtime is served only at Secure.
 	P4Runtime string
-	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": none.
-	// It serves only clients with a certificate signed by one of TLS.ClientCAs.
+	// Secure is a second address of the P4Runtime server, for controllers on other nodes, or "". It
+	// serves only clients with a certificate signed by one of TLS.ClientCAs.
 	Secure string
-	// TLS configures Secure: the server's certificate, and ClientCAs. GetConfigForClient may
+	// TLS configures Secure with the server's certificate and ClientCAs. GetConfigForClient may
 	// replace both for each connection, and VerifyConnection may refuse certificates. Neither can
 	// disable client certificates or TLS 1.3.
 	TLS *tls.Config
 	// AfterOthers puts the program after other programs at an interface, as a late filter of
-	// clsact. Otherwise it comes before them. (The interpreter gets copies, so its place does not
-	// matter.)
+	// clsact. Otherwise the program comes before them. (The interpreter gets copies of packets, so
+	// its place does not matter.)
 	AfterOthers bool
-	// Restored, if not nil, is called when the switch has put its program back at a port from which
-	// someone had removed it, or has failed to. It must not call the switch.
+	// Restored, if not nil, is called after someone has removed the switch's program from a port.
+	// err is nil if the switch has restored the program. Restored must not call the switch.
 	Restored func(iface string, err error)
 	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
@@ -61,22 +62,23 @@ type Options struct {
 // Switch is a running switch. It has no program until a controller pushes one.
 type Switch struct {
 	device  target.Device
-	place   ingressfilter.Place // place of filters, after the program
+	place   ingressfilter.Place // place of the filters, which are after the program
 	servers []*grpc.Server
 	secure  net.Addr
 	failed  chan error
 
 	mu      sync.Mutex
-	peers   map[uint32]fabricPort // by the port's number
-	uplinks []int                 // indexes of the operator's interfaces
+	peers   map[uint32]fabricPort // ports to other switches, by port number
+	uplinks []int                 // indexes of the interfaces that the operator named
 
 	filtering sync.Mutex
-	filters   map[int]ingressfilter.Rules // by the indexes of their interfaces
+	filters   map[int]ingressfilter.Rules // rules of the filters, by the index of their interface
 }
 
 // maxConnections is the maximum number of open connections at each P4Runtime address. A controller
-// needs one. A new connection replaces one without a call, such as an unfinished TLS handshake, of
-// the remote address that has the most connections.
+// needs one connection. At the limit, a new connection replaces a connection without a call, for
+// example an unfinished TLS handshake. That connection is from the remote address with the most
+// connections.
 const maxConnections = 64
 
 // Start starts a switch in the network namespace of the calling thread.
@@ -146,7 +148,7 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 		return c
 	}
 	conf := strict(o)
-	conf.NextProtos = []string{"h2"} // for gRPC, which does not set it in a configuration chosen for a client
+	conf.NextProtos = []string{"h2"} // gRPC does not set this in a configuration that is chosen for a client
 	if choose := o.GetConfigForClient; choose != nil {
 		conf.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			c, err := choose(h)
@@ -154,8 +156,8 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 			case err != nil:
 				return nil, err
 			case c == nil:
-				return nil, nil // the base configuration applies
-			case c.ClientCAs == nil: // without it, any certificate that this machine trusts would be accepted
+				return nil, nil // the base configuration stays valid
+			case c.ClientCAs == nil: // otherwise any certificate that this machine trusts would be accepted
 				return nil, errors.New("there are no ClientCAs that know the controllers")
 			}
 			c = strict(c)
@@ -195,25 +197,25 @@ func start(o Options) (target.Device, error) {
 	return nil, fmt.Errorf("there is no engine %q: auto, ebpf or interp", o.Engine)
 }
 
-// Engine names the engine that runs the program, and why.
+// Engine returns the name of the engine that runs the program, and why it was chosen.
 func (s *Switch) Engine() string { return s.device.Engine() }
 
-// SecureAddress is the address where P4Runtime is served with TLS, or nil.
+// SecureAddress returns the address at which P4Runtime is served with TLS, or nil.
 func (s *Switch) SecureAddress() net.Addr { return s.secure }
 
-// Failed receives an error if the P4Runtime server ends by itself.
+// Failed returns a channel that receives an error if the P4Runtime server ends unexpectedly.
 func (s *Switch) Failed() <-chan error { return s.failed }
 
-// AddPort makes an interface a port.
+// AddPort makes an interface a port of the switch.
 func (s *Switch) AddPort(number uint32, iface string) error {
 	return s.device.AddPort(target.Port{Number: number, Iface: iface})
 }
 
-// RemovePort removes a port.
+// RemovePort removes a port from the switch.
 func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(number) }
 
-// NamedPorts returns the ports that table entries name: in the match field ingress_port
-// (port_trust), or in an action's parameter port (session_lease, ipv4_lpm).
+// NamedPorts returns the ports that appear in table entries. They may be in the match field
+// ingress_port (port_trust), or in an action's parameter port (session_lease, ipv4_lpm).
 func (s *Switch) NamedPorts() (map[uint32]bool, error) {
 	pipeline := s.device.Pipeline()
 	if pipeline == nil {
@@ -223,7 +225,7 @@ func (s *Switch) NamedPorts() (map[uint32]bool, error) {
 	add := func(b []byte) { named[uint32(new(big.Int).SetBytes(b).Uint64())] = true }
 	for _, t := range pipeline.Program().Tables() {
 		key := slices.IndexFunc(t.Keys, func(k bmv2json.Key) bool { return k.Name == "ingress_port" })
-		param := map[string]int{} // index of each action's parameter port
+		param := map[string]int{} // index of the parameter port of each action
 		for _, a := range t.Actions {
 			if i := slices.IndexFunc(a.Params, func(p bmv2json.Param) bool { return p.Name == "port" }); i >= 0 {
 				param[a.Name] = i

@@ -26,8 +26,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// TestSecure: at the second address a client with a certificate of the authority may do everything,
-// and one without it nothing. Both addresses lead to the same switch.
+// TestSecure checks that at the second address, a client with a certificate of the authority may do
+// everything, and a client without one may do nothing. Both addresses lead to the same switch.
 func TestSecure(t *testing.T) {
 	t.Run("one configuration", func(t *testing.T) { secure(t, func(c *tls.Config) *tls.Config { return c }) })
 	t.Run("one for each client", func(t *testing.T) {
@@ -53,7 +53,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.ClientAuth = tls.NoClientCert // the configuration cannot disable client certificates
+	server.ClientAuth = tls.NoClientCert // the server must still require client certificates
 	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0",
 		Secure: "127.0.0.1:0", TLS: change(server)})
 	if err != nil {
@@ -129,7 +129,8 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	until("a controller that comes to a flooded switch is primary", func() bool { return later.State().Phase == p4rt.Primary })
 }
 
-// half opens many connections and sends half a TLS record on each. Only a few may stay.
+// half opens many connections and sends half a TLS record on each. Only a few of them may stay
+// open.
 func half(t *testing.T, to string) {
 	t.Helper()
 	var conns []net.Conn
@@ -151,12 +152,13 @@ func half(t *testing.T, to string) {
 		}
 		return n
 	}
-	// 5 s are less than the server's timeout for handshakes.
+	// 5 s are less than the server's timeout for handshakes, so another rule must close these
+	// connections.
 	poll.Until(t, 5*time.Second, "all connections with half a greeting but 64 to be closed",
 		func() bool { return open() <= 64 })
 }
 
-// TestRefused: Start refuses configurations that would serve unauthenticated clients.
+// TestRefused checks that Start refuses configurations that would serve unauthenticated clients.
 func TestRefused(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	certs, _ := authority.Issue("node1", "", "node1")
@@ -197,7 +199,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStolen: a node's switch serves a controller of this cluster, but not a client with
+// TestStolen checks that a node's switch serves a controller of this cluster, but not a client with
 // certificates from another node's agent.
 func TestStolen(t *testing.T) {
 	var authorities identity.State
@@ -266,7 +268,7 @@ func TestStolen(t *testing.T) {
 		*tls.Certificate, error) {
 		return stolen, nil
 	}})
-	if status.Code(err) != codes.Unavailable { // the reason may be lost with the connection
+	if status.Code(err) != codes.Unavailable { // the reason for a refusal may be lost with the connection
 		t.Errorf("with what was stolen on another node: %v", err)
 	}
 	if err := ask(leader.Client()); err != nil {

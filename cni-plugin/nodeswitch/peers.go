@@ -15,15 +15,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// fabricPort is a port that leads to another switch.
+// fabricPort is a port of the switch that leads to another switch.
 type fabricPort struct {
 	iface string
-	index int // the interface's index, which differs if the interface was made again
+	index int // index of the interface; it differs if the interface was made again
 }
 
-// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers. It removes ports and
-// tunnels of an earlier call that are not wanted any more. Correct ones stay. It connects all nodes
-// that it can; the error names the others.
+// ConnectPeers makes the tunnels to other nodes' switches ports of this switch. The keys are port
+// numbers. ConnectPeers removes ports and tunnels of an earlier call that are no longer wanted, and
+// does not change correct ones. It connects all nodes that it can. The error names the other nodes.
 func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Switch) disconnect(number uint32) error {
 	return nil
 }
 
-// ConnectUplink makes an interface to another switch a port.
+// ConnectUplink makes an interface that leads to another switch a port of this switch.
 func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err == nil {
@@ -113,7 +113,7 @@ func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
 	return err
 }
 
-// Restore restores the ingress filters of the switch's own interfaces if someone has removed them.
+// Restore restores the ingress filters of the switch's own interfaces that someone has removed.
 func (s *Switch) Restore(report guards.Report) {
 	s.filtering.Lock()
 	defer s.filtering.Unlock()
@@ -124,7 +124,7 @@ func (s *Switch) Restore(report guards.Report) {
 			continue
 		}
 		if err != nil {
-			continue // an error does not show whether the filter is missing
+			continue // after an error it is unknown whether the filter is missing
 		}
 		if there, err := ingressfilter.Attached(index); err == nil && !there {
 			report(guards.IngressFilter, l.Attrs().Name, ingressfilter.Attach(index, rules))
@@ -132,19 +132,19 @@ func (s *Switch) Restore(report guards.Report) {
 	}
 }
 
-// Packets to a switch are not for the node's own stack, whichever engine runs the program. So the
-// switch's ports have ingress filters.
+// The ports of a switch have ingress filters, whichever engine runs the program, because packets to
+// a switch are not for the node's own stack.
 var (
-	// betweenSwitches is for interfaces that only switches use, or a switch and its node. The stack
-	// would route all packets from them, NetCRAQ or not, as if they came from the node's own
-	// network.
+	// betweenSwitches are the rules for interfaces that only switches use, or only a switch and its
+	// node. Without them, the stack would route all packets from such an interface as if they came
+	// from the node's own network.
 	betweenSwitches = ingressfilter.Rules{Everything: true}
-	// uplinkRules are for interfaces that the node uses, too.
+	// uplinkRules are the rules for interfaces that the node uses, too.
 	uplinkRules = ingressfilter.Rules{Port: wire.Port}
 )
 
-// removeFilters removes the filters from the operator's interfaces. Interfaces that the agent made
-// keep theirs.
+// removeFilters removes the filters from the operator's interfaces. Interfaces that the agent has
+// made keep their filters.
 func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,6 +152,6 @@ func (s *Switch) removeFilters() {
 	defer s.filtering.Unlock()
 	for _, index := range s.uplinks {
 		delete(s.filters, index)
-		_ = ingressfilter.Detach(index) // errors do not matter: the process ends
+		_ = ingressfilter.Detach(index) // errors do not matter, because the process ends
 	}
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestDiscard: the node drops packets to unused addresses of its own prefixes, instead of sending
-// them out by the default route; a pod's route is more specific. Applying the routes again keeps
-// the discarding ones. A removed prefix loses its own, and Remove removes all.
+// TestDiscard checks that the node drops packets to unused addresses of its own prefixes. Otherwise
+// the default route would send them out. A pod's route is more specific. Applying the routes again
+// keeps the discarding routes. When a prefix is removed, so is its discarding route. Remove removes
+// all of them.
 func TestDiscard(t *testing.T) {
 	n, lan := udptest.NewSpace(t), udptest.NewSpace(t)
 	udptest.Cable(t, n, "eth0", []string{"192.168.0.1/24", "fd01::1/64"}, lan, "eth0",

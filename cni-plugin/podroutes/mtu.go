@@ -5,10 +5,10 @@ import "fmt"
 // leastMTU6 is the minimum MTU of a link with IPv6, in bytes (RFC 8200, section 5).
 const leastMTU6 = 1280
 
-// MTU is the MTU of a node's pods, in bytes: the MTU of the interface with the node's address, less
-// a tunnel's overhead if there may be tunnels. (A node of both families has tunnels over IPv4. Only
-// tunnels to nodes without IPv4 use IPv6: for those the kernel reports an MTU of 20 bytes less to
-// pods, as a router does.)
+// MTU returns the MTU of a node's pods, in bytes. It is the MTU of the interface with the node's
+// address, less a tunnel's overhead if there may be tunnels. (A node with both address families has
+// tunnels over IPv4. It uses IPv6 only for tunnels to nodes without IPv4. For these, the kernel
+// tells pods an MTU that is 20 bytes smaller, as a router does.)
 func MTU(self Node, mode Mode) (int, error) {
 	address := self.In(false)
 	if !address.IsValid() {

@@ -16,18 +16,18 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// A tunnel that only they use connects the switches of two nodes, like a cable. A shared network
-// would not do, for three reasons. An acknowledgement leaves a switch with the Ethernet addresses
-// it came with, so a bridge would learn wrong locations of switches. A network card accepts only
-// frames to its own address. And the P4 program sends one copy through each port, so each neighbour
-// needs its own port.
+// Each two switches are connected by a tunnel that only these two use, like a cable. A shared
+// network would not work, for three reasons. An acknowledgement leaves a switch with the Ethernet
+// addresses with which it came, so a bridge would learn wrong locations of switches. A network card
+// accepts only frames to its own address. And the P4 program sends one copy through each port, so
+// each neighbour needs its own port.
 
-// peerPrefix begins the names of tunnels between switches.
+// peerPrefix is the prefix of the names of tunnels between switches.
 const peerPrefix = "ncqf"
 
-// PeerLink makes the tunnel between a node's switch and another's, and returns the name of its
-// interface, which the caller sets up. A correct tunnel stays. Call Apply first, because it sets
-// which nodes may send in the tunnel.
+// PeerLink makes the tunnel between a node's switch and another node's switch. It returns the name
+// of the tunnel's interface, which the caller must set up. It does not change a tunnel that is
+// already correct. Call Apply first, because it sets which nodes may send in the tunnel.
 func PeerLink(self, peer Node) (string, error) {
 	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
 		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)
@@ -83,8 +83,9 @@ func RemovePeerLinks(keep []Node) error {
 	return errors.Join(errs...)
 }
 
-// PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's IPv4
-// address, or 55 bits of a hash of its IPv6 address. Names have at most 15 characters.
+// PeerName returns the interface name of the tunnel to a node. It is the prefix and the other
+// node's IPv4 address, or the prefix and 55 bits of a hash of its IPv6 address, because interface
+// names have at most 15 characters.
 func PeerName(peer Node) string {
 	if four := peer.In(false); four.IsValid() {
 		return fmt.Sprintf("%s%x", peerPrefix, four.As4())
@@ -93,9 +94,9 @@ func PeerName(peer Node) string {
 	return peerPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
 }
 
-// PeerVNI is the tunnel's network identifier, 24 bits. It is computed from both ends' addresses, of
-// one family, and is the same at both ends. Two tunnels hardly ever have the same one; if so, the
-// kernel refuses the second tunnel.
+// PeerVNI returns the network identifier of the tunnel between two addresses of one family, 24
+// bits. It is computed from both addresses, and is the same at both ends. Two tunnels hardly ever
+// have the same identifier. If they do, the kernel refuses the second tunnel.
 func PeerVNI(a, b netip.Addr) int {
 	x, y := a.AsSlice(), b.AsSlice()
 	if bytes.Compare(x, y) > 0 {

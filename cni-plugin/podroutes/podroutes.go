@@ -6,19 +6,20 @@
 //	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   its IPv6 pods, in the same tunnel
 //	unreachable 10.244.1.0/24                this node's prefix: unused addresses
 //
-// The node drops packets for unused addresses of its own prefixes (RFC 4632, 5.1). The default
-// route would send them out of the node, and a router with a route to the node would send them
-// back. A pod's own route is more specific, and any other route to the prefix has a lower metric.
+// The node drops packets for unused addresses of its own prefixes (RFC 4632, 5.1). Without that,
+// the default route would send them out of the node, and a router with a route to the node would
+// send them back. A pod's own route is more specific, and any other route to the prefix has a lower
+// metric.
 //
-// Prefixes of both families go through one tunnel, over IPv4 if both nodes have it and otherwise
-// over IPv6 (the interface ncqvx6).
+// Packets of both address families go through one tunnel. The tunnel is over IPv4 if both nodes
+// have IPv4, and otherwise over IPv6 (the interface ncqvx6).
 //
 // The routes carry their own protocol number, which distinguishes them from other programs' routes.
-// So [Apply] can be called at any time, also after a crash: it adds missing routes, corrects wrong
+// So [Apply] can be called at any time, even after a crash. It adds missing routes, corrects wrong
 // ones, and removes unwanted ones.
 //
-// A tunnel needs no address exchange: the Ethernet address of a node's end is made from the node's
-// address, and its IP address is the first one of its pods' prefix, as with flannel.
+// A tunnel needs no exchange of addresses. The Ethernet address of a node's end is made from the
+// node's address. Its IP address is the first address of the node's pod prefix, as with flannel.
 package podroutes
 
 import (
@@ -37,37 +38,37 @@ import (
 )
 
 const (
-	// Protocol marks this package's routes (rtm_protocol; iproute2 reserves the numbers below 5, 8
-	// to 18, 42, and 186 to 192).
+	// Protocol is the protocol number of this package's routes (rtm_protocol). iproute2 reserves
+	// the numbers below 5, 8 to 18, 42, and 186 to 192.
 	Protocol = 78
-	// VXLANPort is the UDP port of tunnels. It is not the usual 4789, which pods may need, because
-	// no pod may send to VXLANPort (see package agent's podRules).
+	// VXLANPort is the UDP port of this package's tunnels. It is not the usual port 4789, because
+	// pods must not send to VXLANPort (see package agent's podRules), and may need 4789.
 	VXLANPort = 20037
-	// VNI is the tunnels' network identifier, 24 bits.
+	// VNI is the network identifier of the tunnels, 24 bits.
 	VNI = 20035
-	// Device is the interface of tunnels over IPv4, Device6 of tunnels over IPv6.
+	// Device is the interface of tunnels over IPv4, and Device6 the interface of tunnels over IPv6.
 	Device  = "ncqvx"
 	Device6 = "ncqvx6"
-	// VXLANOverhead is a tunnel's overhead over IPv4, in bytes: Ethernet, VXLAN, UDP and IPv4
-	// headers. VXLANOverhead6 is the same over IPv6.
+	// VXLANOverhead is the overhead of a tunnel over IPv4, in bytes: Ethernet, VXLAN, UDP and IPv4
+	// headers. VXLANOverhead6 is the overhead of a tunnel over IPv6.
 	VXLANOverhead  = 14 + 8 + 8 + 20
 	VXLANOverhead6 = 14 + 8 + 8 + 40
 )
 
-// discardMetric is the metric of the discarding routes. It is worse than the metric of any other
-// program's route to the same prefix.
+// discardMetric is the metric of the routes that discard packets. Any route of another program to
+// the same prefix has a better metric.
 const discardMetric = 1 << 30
 
 // Node is one node of the cluster.
 type Node struct {
 	Name    string     `json:"name"`
-	Address netip.Addr `json:"address"` // the address at which other nodes reach it; IPv4 or IPv6
-	// Second is its address of the other family, if it has one.
+	Address netip.Addr `json:"address"` // IPv4 or IPv6 address at which other nodes reach this node
+	// Second is the node's address of the other address family, if it has one.
 	Second   netip.Addr     `json:"secondAddress,omitzero"`
-	PodCIDRs []netip.Prefix `json:"podCIDRs"` // of either family, or both
+	PodCIDRs []netip.Prefix `json:"podCIDRs"` // prefixes of the node's pods, of one or both address families
 }
 
-// In is the node's address of a family, or the zero Addr.
+// In returns the node's address of a family, or the zero Addr. six selects IPv6.
 func (n Node) In(six bool) netip.Addr {
 	for _, a := range []netip.Addr{n.Address, n.Second} {
 		if a.IsValid() && a.Is6() == six {
@@ -92,8 +93,8 @@ func (n Node) Overlapping(p netip.Prefix) string {
 	return ""
 }
 
-// between returns the tunnel addresses of two nodes: IPv4 addresses, which have less overhead, if
-// both nodes have them.
+// between returns the tunnel addresses of two nodes. If both nodes have IPv4 addresses, it returns
+// these, because they have less overhead.
 func between(a, b Node) (x, y netip.Addr, err error) {
 	for _, six := range []bool{false, true} {
 		if x, y = a.In(six), b.In(six); x.IsValid() && y.IsValid() {
@@ -103,7 +104,7 @@ func between(a, b Node) (x, y netip.Addr, err error) {
 	return x, y, fmt.Errorf("it has no address of a family that this node has, too (%s and %s)", b.Address, a.Address)
 }
 
-// overhead is the overhead of a tunnel between addresses of this family, in bytes.
+// overhead returns the overhead of a tunnel between addresses of a's family, in bytes.
 func overhead(a netip.Addr) int {
 	if a.Is6() {
 		return VXLANOverhead6
@@ -111,14 +112,14 @@ func overhead(a netip.Addr) int {
 	return VXLANOverhead
 }
 
-// Mode selects the routes to other nodes' pods.
+// Mode selects how packets reach the pods of other nodes.
 type Mode string
 
-// The modes.
+// The modes for routes to other nodes' pods.
 const (
-	Auto   Mode = "auto"   // directly if two nodes share a link, otherwise by VXLAN
-	Direct Mode = "direct" // never by VXLAN: a node that is not on a shared link is an error
-	VXLAN  Mode = "vxlan"  // always by VXLAN
+	Auto   Mode = "auto"   // directly if two nodes share a link, and otherwise through VXLAN
+	Direct Mode = "direct" // never through VXLAN; a node that is not on a shared link is an error
+	VXLAN  Mode = "vxlan"  // always through VXLAN
 )
 
 // Set implements flag.Value.
@@ -137,18 +138,18 @@ func (m *Mode) String() string { return string(*m) }
 func (*Mode) Type() string { return "auto|direct|vxlan" }
 
 // Apply makes the routes to the other nodes' pods in the calling thread's network namespace, and
-// removes unwanted ones. The error names the nodes that cannot be reached; it does not affect the
-// others.
+// removes unwanted routes. If it returns an error, the error names the nodes that cannot be
+// reached. The other nodes have their routes.
 //
-// Apply also sets which nodes may send in tunnels, including PeerLink's: each other node only in
-// its own. If that fails it makes no tunnels.
+// Apply also sets which nodes may send in tunnels, including those of PeerLink. Each node may send
+// only in its own tunnels. If this fails, Apply makes no tunnels.
 func Apply(self Node, others []Node, mode Mode) error {
 	if err := self.Check(); err != nil {
 		return err
 	}
 	filtered := filterTunnels(self, others)
 	others, errs := fit(self, others)
-	tunnels := map[bool][]Node{} // the nodes to reach by tunnels over IPv6 (true) and over IPv4 (false)
+	tunnels := map[bool][]Node{} // the nodes to reach through tunnels, over IPv6 (true) and over IPv4 (false)
 	want := map[netip.Prefix]*netlink.Route{}
 	for _, p := range self.PodCIDRs {
 		want[p] = &netlink.Route{Dst: ipNet(p), Type: unix.RTN_UNREACHABLE, Priority: discardMetric, Protocol: Protocol}
@@ -158,7 +159,7 @@ func Apply(self Node, others []Node, mode Mode) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
 		} else if len(inTunnel) > 0 {
-			_, y, _ := between(self, n) // it exists: direct has checked
+			_, y, _ := between(self, n) // direct has already checked that there is an address
 			n.PodCIDRs = inTunnel
 			tunnels[y.Is6()] = append(tunnels[y.Is6()], n)
 		}
@@ -188,8 +189,8 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(Protocol, want))...)
 }
 
-// direct adds the routes to a node's pods that need no tunnel. It returns the prefixes that need
-// one, because the node has no address of their family on a link of this node.
+// direct adds the routes to a node's pods that need no tunnel. It returns the prefixes that need a
+// tunnel, because this node has no link with an address of the other node of the prefix's family.
 func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTunnel []netip.Prefix, err error) {
 	for _, p := range n.PodCIDRs {
 		gateway, out := n.In(p.Addr().Is6()), 0
@@ -215,21 +216,20 @@ func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTu
 	}
 	_, y, err := between(self, n)
 	if err == nil {
-		_, err = onLink(y) // checks that there is a route to it
+		_, err = onLink(y) // onLink fails if there is no route to y
 	}
 	return inTunnel, err
 }
 
-// Remove removes everything that Apply has made. Call RemovePeerLinks first, which removes the
-// other tunnels.
+// Remove removes everything that Apply has made. Call RemovePeerLinks first, because it removes the
+// tunnels between switches.
 func Remove() error {
 	return errors.Join(removeTunnel(Device), removeTunnel(Device6), replaceRoutes(Protocol, nil),
 		ingressfilter.RemoveTunnels())
 }
 
-// ApplyTunnels is the part of Apply that the switches' tunnels need if another plugin makes the
-// routes to pods. It sets which nodes may send in tunnels, and removes an earlier agent's routes
-// and tunnels for pods.
+// ApplyTunnels sets which nodes may send in tunnels. It replaces Apply if another plugin makes the
+// routes to pods. It also removes routes and tunnels for pods that an earlier agent has made.
 func ApplyTunnels(self Node, others []Node) error {
 	if err := self.checkAddresses(); err != nil {
 		return err
@@ -238,7 +238,8 @@ func ApplyTunnels(self Node, others []Node) error {
 		replaceRoutes(Protocol, nil))
 }
 
-// filterTunnels makes the node accept VXLAN only from the other nodes, each in its own tunnels.
+// filterTunnels makes the node accept VXLAN only from the other nodes. Each node may send only in
+// its own tunnels.
 func filterTunnels(self Node, others []Node) error {
 	if err := checkPort(); err != nil {
 		return err
@@ -263,7 +264,7 @@ func filterTunnels(self Node, others []Node) error {
 	return ingressfilter.ApplyTunnels(t)
 }
 
-// Check returns an error if the data of a node is wrong.
+// Check returns an error if a field of the node is wrong.
 func (n Node) Check() error {
 	if err := n.checkAddresses(); err != nil {
 		return err
@@ -292,8 +293,8 @@ func (n Node) checkAddresses() error {
 	return nil
 }
 
-// fit leaves out nodes that would misdirect packets: incomplete ones, and those with another node's
-// prefix.
+// fit leaves out nodes that would misdirect packets. These are incomplete nodes, and nodes that
+// have a prefix of another node.
 func fit(self Node, others []Node) (good []Node, errs []error) {
 	for _, n := range others {
 		err := n.Check()
@@ -313,8 +314,8 @@ func fit(self Node, others []Node) (good []Node, errs []error) {
 	return good, errs
 }
 
-// onLink is the interface through which an address is reached without a gateway; 0 if it needs a
-// gateway.
+// onLink returns the index of the interface through which an address is reached without a gateway.
+// It returns 0 if the address needs a gateway.
 func onLink(a netip.Addr) (ifindex int, err error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err != nil {
@@ -328,7 +329,7 @@ func onLink(a netip.Addr) (ifindex int, err error) {
 	return 0, nil
 }
 
-// replaceRoutes makes the routes of a protocol equal to want.
+// replaceRoutes makes the routes with this protocol number equal to want.
 func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	var errs []error
 	for to, r := range want {
@@ -356,8 +357,8 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-// sameWay reports whether an existing route leads where a wanted one does. The kernel assigns the
-// loopback interface to a discarding IPv6 route.
+// sameWay reports whether an existing route leads to the same next hop as a wanted route. The
+// kernel assigns the loopback interface to an IPv6 route that discards packets.
 func sameWay(want, have netlink.Route) bool {
 	if want.Type == unix.RTN_UNREACHABLE || have.Type == unix.RTN_UNREACHABLE {
 		return want.Type == have.Type && want.Priority == have.Priority
@@ -365,7 +366,8 @@ func sameWay(want, have netlink.Route) bool {
 	return want.LinkIndex == have.LinkIndex && want.Gw.Equal(have.Gw)
 }
 
-// end is the address of a node's end in the tunnels; false: the node has no pods of that family.
+// end returns the address of a node's end in the tunnels. It returns false if the node has no pods
+// of that family.
 func (n Node) end(six bool) (netip.Addr, bool) {
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is6() == six {
@@ -375,7 +377,7 @@ func (n Node) end(six bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// ends are the node's end addresses of both families.
+// ends returns the addresses of the node's end in the tunnels, of both families.
 func (n Node) ends() (out []netip.Addr) {
 	for _, six := range []bool{false, true} {
 		if a, ok := n.end(six); ok {
@@ -385,8 +387,8 @@ func (n Node) ends() (out []netip.Addr) {
 	return out
 }
 
-// hardwareAddress is the Ethernet address of a node's end of tunnels. It is locally administered,
-// and made from the node's IPv4 address or from a hash of its other data.
+// hardwareAddress returns the Ethernet address of a node's end in the tunnels. It is locally
+// administered. It is made from the node's IPv4 address, or from a hash of the node's other data.
 func (n Node) hardwareAddress() net.HardwareAddr {
 	if four := n.In(false); four.IsValid() {
 		return append(net.HardwareAddr{2, 0x56}, four.AsSlice()...)
@@ -402,7 +404,8 @@ func device(six bool) string {
 	return Device
 }
 
-// tunnel makes the interface for tunnels to nodes over IPv4 or IPv6, and returns its index.
+// tunnel makes the interface for tunnels to other nodes, and returns its index. six selects tunnels
+// over IPv6.
 func tunnel(self Node, to []Node, six bool) (int, error) {
 	source, name := self.In(six), device(six)
 	out, err := sourceLink(source)
@@ -447,7 +450,7 @@ func tunnel(self Node, to []Node, six bool) (int, error) {
 	return index, neighbours(index, to, six)
 }
 
-// sourceLink is the interface with an address.
+// sourceLink returns the interface that has an address.
 func sourceLink(a netip.Addr) (netlink.Link, error) {
 	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -461,8 +464,8 @@ func sourceLink(a netip.Addr) (netlink.Link, error) {
 	return nil, fmt.Errorf("no interface of this node has its address %s", a)
 }
 
-// neighbours writes the other nodes' ends into the neighbour and forwarding tables: the Ethernet
-// address of each end, and the node that frames to it go to.
+// neighbours writes the neighbour and forwarding tables of a tunnel interface. They have the
+// Ethernet address of each other node's end, and the node to which frames for it go.
 func neighbours(index int, to []Node, six bool) error {
 	var want []netlink.Neigh
 	for _, n := range to {

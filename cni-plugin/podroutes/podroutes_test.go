@@ -29,7 +29,7 @@ func TestFit(t *testing.T) {
 		name   string
 		others []Node
 		good   string
-		says   string // "": nothing
+		says   string // part of the error; "" means no error
 	}{
 		{"all good", []Node{node("a", "192.168.0.2", "10.244.2.0/24"), node("b", "192.168.0.3", "10.244.3.0/24", "10.245.0.0/16")}, "a b", ""},
 		{"no prefix yet", []Node{node("a", "192.168.0.2"), node("b", "192.168.0.3", "10.244.3.0/24")}, "b", "node a has no prefix for pods"},
@@ -58,8 +58,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestPeerNames: both ends of a tunnel compute the same identifier, and two tunnels of a node never
-// have the same interface name.
+// TestPeerNames checks that both ends of a tunnel compute the same identifier, and that two tunnels
+// of a node never have the same interface name.
 func TestPeerNames(t *testing.T) {
 	a, b, c := node("a", "192.168.0.1"), node("b", "192.168.0.2"), node("c", "192.168.0.3")
 	if x, y := PeerVNI(a.Address, b.Address), PeerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 ||
@@ -79,7 +79,7 @@ func TestPeerNames(t *testing.T) {
 	}
 }
 
-// TestBetween: tunnels are over IPv4 if both nodes have it.
+// TestBetween checks that tunnels are over IPv4 if both nodes have IPv4.
 func TestBetween(t *testing.T) {
 	four, six := node("four", "192.168.0.1"), node("six", "fd00::2")
 	both, other := second(node("both", "fd00::3"), "192.168.0.3"), second(node("other", "192.168.0.4"), "fd00::4")

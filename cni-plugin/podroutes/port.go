@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// ownPrefix begins the names of all NetCRAQ interfaces.
+// ownPrefix is the prefix of the names of all NetCRAQ interfaces.
 const ownPrefix = "ncq"
 
 // checkPort returns an error if another program's tunnels use a UDP port of NetCRAQ. The filter for

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestPortTaken: a tunnel of another plugin at a NetCRAQ port is not filtered. The error names it
-// and the remedy. A tunnel at another port coexists with NetCRAQ's, whatever its identifier.
+// TestPortTaken checks that another plugin's tunnel is not filtered if it uses a NetCRAQ port. The
+// error names the tunnel and the remedy. A tunnel at another port can coexist with NetCRAQ's
+// tunnels, whatever its identifier.
 func TestPortTaken(t *testing.T) {
 	n, lan := udptest.NewSpace(t), udptest.NewSpace(t)
 	udptest.Cable(t, n, "eth0", []string{"192.168.0.1/24"}, lan, "eth0", []string{"192.168.0.2/24"})

@@ -11,17 +11,18 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// servicesProtocol marks routes to service addresses, as Protocol marks the other routes of this
-// package.
+// servicesProtocol is the protocol number of routes to service addresses. Protocol is the number of
+// all other routes of this package.
 const servicesProtocol = 79
 
-// servicesGateway is the gateway of the routes to service addresses. No host has this address: its
+// servicesGateway is the gateway of the routes to service addresses. No host has this address. Its
 // neighbour entry is permanent, because switches do not answer ARP.
 var servicesGateway = netip.MustParseAddr("169.254.78.2")
 
-// ApplyServices makes the routes to service addresses, with a source address of this node, through
-// the interface link to the switch with the Ethernet address sw. It removes unwanted routes and
-// neighbour entries of earlier calls. Correct ones stay.
+// ApplyServices makes the routes to service addresses. They have the source address source of this
+// node, and lead through the interface link to the switch with the Ethernet address sw.
+// ApplyServices removes unwanted routes and neighbour entries of earlier calls, and does not change
+// correct ones.
 func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []netip.Prefix) error {
 	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT,
 		IP: servicesGateway.AsSlice(), HardwareAddr: sw}); err != nil {
@@ -36,12 +37,13 @@ func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []
 	return errors.Join(replaceRoutes(servicesProtocol, want), forgetSwitches(link))
 }
 
-// RemoveServices removes ApplyServices' routes.
+// RemoveServices removes the routes that ApplyServices has made.
 func RemoveServices() error {
 	return errors.Join(replaceRoutes(servicesProtocol, nil), forgetSwitches(0))
 }
 
-// forgetSwitches removes ApplyServices' neighbour entries, except for those of one interface.
+// forgetSwitches removes the neighbour entries that ApplyServices has made, except for those of one
+// interface.
 func forgetSwitches(but int) error {
 	all, err := netlinkdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_V4) })
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// A node with tunnels to two others, a pod on it, and the nodes' link, where any host can forge its
-// source address:
+// tunnelled is a node with a pod and with tunnels to two other nodes. Any host on the nodes' link
+// can forge its source address:
 //
 //	pod 10.244.1.2 ──▶ ncq node eth0 192.168.0.1 ◀── eth0 lan (192.168.0.2 and .3, which are nodes, and .9)
 type tunnelled struct {
@@ -31,9 +31,9 @@ type tunnelled struct {
 	node, pod, lan *udptest.Space
 	self           Node
 	others         []Node
-	links          []string // the tunnels' interfaces: to the first and the second node's switch, and for pods
+	links          []string // interfaces of the tunnels: to the first and the second node's switch, and for pods
 	vnis           []uint32
-	arrived        []*udptest.Recorder // recorders at these interfaces
+	arrived        []*udptest.Recorder // recorders at the tunnels' interfaces
 	fromPod        func(...[]byte)
 	fromLAN        func(...[]byte)
 	onLAN          *udptest.Recorder
@@ -76,7 +76,8 @@ func (x *tunnelled) apply() {
 	x.node.Do(func() error { return Apply(x.self, x.others, VXLAN) })
 }
 
-// packet is a tunnel packet with a frame for the switch inside. Its mark identifies the sender.
+// packet returns a tunnel packet that contains a frame for the switch. The frame's mark identifies
+// the sender.
 func (x *tunnelled) packet(by *udptest.Space, into, from, to string, vni uint32) udptest.Packet {
 	inner := append(append(net.HardwareAddr{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9}, 8, 0), make([]byte, 50)...)
 	payload := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, vni<<8)
@@ -86,7 +87,7 @@ func (x *tunnelled) packet(by *udptest.Space, into, from, to string, vni uint32)
 		Dst: netip.AddrPortFrom(netip.MustParseAddr(to), VXLANPort), Payload: payload, Mark: 8 + 14}
 }
 
-// sentinel marks a frame in the first tunnel, sent after all others.
+// sentinel is the mark of a frame in the first tunnel that is sent after all others.
 const sentinel = 0xfffe
 
 // take returns the marks of the frames that have come out of each tunnel.
@@ -103,7 +104,7 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 			got = r.Take()
 		}
 		for _, f := range got {
-			if len(f) == 64 { // excludes the kernel's own frames
+			if len(f) == 64 { // only test frames have this length, and the kernel's own frames do not
 				marks[i] = append(marks[i], mark(f))
 			}
 		}
@@ -111,8 +112,8 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 	return marks
 }
 
-// ways sends a packet in every encapsulation and returns the names of those that come out of a
-// tunnel.
+// ways sends a packet in every encapsulation. It returns the names of the encapsulations in which
+// the packet comes out of a tunnel.
 func (x *tunnelled) ways(send func(...[]byte), p udptest.Packet, tunnel int) (names []string) {
 	x.t.Helper()
 	all := udptest.Wrap(p)
@@ -131,8 +132,8 @@ func (x *tunnelled) ways(send func(...[]byte), p udptest.Packet, tunnel int) (na
 	return names
 }
 
-// TestTunnels: only packets that a tunnel's other end sends over the nodes' link come out of the
-// tunnel.
+// TestTunnels checks that a packet comes out of a tunnel only if the tunnel's other end has sent it
+// over the nodes' link.
 func TestTunnels(t *testing.T) {
 	x := newTunnelled(t)
 	type source struct {
@@ -175,8 +176,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestTunnelsLocal: a process on the node cannot impersonate another node, through the loopback
-// interface or otherwise, nor can a service's address lead into a tunnel.
+// TestTunnelsLocal checks that a process on the node cannot impersonate another node, through the
+// loopback interface or otherwise. A service's address must not lead into a tunnel either.
 func TestTunnelsLocal(t *testing.T) {
 	x := newTunnelled(t)
 	p := x.packet(x.pod, "ncq", "10.244.1.2", "192.168.0.1", x.vnis[0])
@@ -217,14 +218,14 @@ func TestTunnelsLocal(t *testing.T) {
 	}
 }
 
-// TestTunnelsOfProcesses makes a non-root process send to other nodes' tunnel port, directly or in
-// frames that the kernel splits. Nothing leaves the node. Its packets to another node's pod do
-// leave.
+// TestTunnelsOfProcesses makes a non-root process send to the tunnel port of other nodes, directly
+// or in frames that the kernel splits. No such packet may leave the node. The process's packets to
+// another node's pod must leave.
 func TestTunnelsOfProcesses(t *testing.T) {
 	const nobody = 65534
 	x := newTunnelled(t)
 	tunnel := x.packet(x.pod, "ncq", "10.244.1.2", "192.168.0.1", x.vnis[0]).Payload
-	// leave reports whether tunnel packets with IPv4 inside leave the node.
+	// leave reports whether tunnel packets that contain IPv4 leave the node.
 	leave := func(uid int, to string, segment int, payload []byte) (leaves bool) {
 		x.onLAN.Take()
 		x.node.Do(func() error {
@@ -245,7 +246,7 @@ func TestTunnelsOfProcesses(t *testing.T) {
 				}))
 				udptest.Check(t, err)
 			}
-			_, _ = c.Write(payload) // EPERM if the output hook drops it
+			_, _ = c.Write(payload) // Write fails with EPERM if the output hook drops the packet
 			return nil
 		})
 		for range 20 {
@@ -286,8 +287,8 @@ func TestTunnelsOfProcesses(t *testing.T) {
 	}
 }
 
-// redirect makes 10.96.0.1 a service whose port leads elsewhere, with the node's own address as the
-// source. Proxies do that if answers must come back through them.
+// redirect makes 10.96.0.1 a service whose port leads to another address, with the node's own
+// address as the source. Proxies do that if answers must come back through them.
 func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	x.node.Do(func() error {
 		c, err := nftables.New()
@@ -316,8 +317,8 @@ func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	})
 }
 
-// TestTunnelsForwarded: a node does not forward packets to another node's tunnels, which that node
-// would take for this node's own.
+// TestTunnelsForwarded checks that a node does not forward packets to another node's tunnels. That
+// node would take them for this node's own packets.
 func TestTunnelsForwarded(t *testing.T) {
 	x := newTunnelled(t)
 	sent := func(p udptest.Packet) (count int) {
@@ -358,7 +359,7 @@ func TestTunnelsForwarded(t *testing.T) {
 	}
 }
 
-// TestTunnelsUnwrapped: packets that an operator's tunnel unwraps are dropped, too.
+// TestTunnelsUnwrapped checks that packets are also dropped if an operator's tunnel unwraps them.
 func TestTunnelsUnwrapped(t *testing.T) {
 	x := newTunnelled(t)
 	const vni, port = 7, 4789
@@ -383,7 +384,7 @@ func TestTunnelsUnwrapped(t *testing.T) {
 	}
 }
 
-// TestTunnelsMutated: no frame with random changes comes out of a tunnel.
+// TestTunnelsMutated checks that no frame with random changes comes out of a tunnel.
 func TestTunnelsMutated(t *testing.T) {
 	x := newTunnelled(t)
 	rng := rand.New(rand.NewPCG(14, 4))
@@ -409,7 +410,8 @@ func TestTunnelsMutated(t *testing.T) {
 	}
 }
 
-// TestPeerLinkNeedsFilter: PeerLink makes no tunnel without the filter, and Remove leaves none.
+// TestPeerLinkNeedsFilter checks that PeerLink makes no tunnel without the filter, and that Remove
+// leaves no tunnel.
 func TestPeerLinkNeedsFilter(t *testing.T) {
 	x := newTunnelled(t)
 	x.node.Do(func() error { return ingressfilter.RemoveTunnels() })
@@ -433,6 +435,6 @@ func TestPeerLinkNeedsFilter(t *testing.T) {
 		if there, err := ingressfilter.TunnelsFiltered(); err != nil || there {
 			t.Errorf("after Remove tunnels are filtered: %v (%v)", there, err)
 		}
-		return Remove() // there is nothing to remove
+		return Remove() // the tunnels were already removed
 	})
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Watch calls changed soon after another program has deleted a route of this package or a NetCRAQ
-// tunnel, or set an interface down or up that such routes may use. It watches the calling thread's
-// network namespace until ctx ends, and returns at once.
+// tunnel. It also does so after an interface that such routes may use was set down or up. It
+// watches the calling thread's network namespace in the background until ctx ends.
 func Watch(ctx context.Context, log *slog.Logger, changed func()) error {
 	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 	if err := netnews.Watch(ctx, log, groups, concernsRoutes, changed); err != nil {
@@ -32,7 +32,7 @@ func concernsRoutes(m syscall.NetlinkMessage) bool {
 	case unix.RTM_DELLINK:
 		l, err := netlink.LinkDeserialize(nil, m.Data)
 		return err == nil && isTunnel(l.Attrs().Name)
-	case unix.RTM_NEWLINK: // the kernel does not report the routes that it removes with an interface
+	case unix.RTM_NEWLINK: // if an interface goes down, the kernel does not report the routes that it removes
 		if len(m.Data) < unix.SizeofIfInfomsg || nl.DeserializeIfInfomsg(m.Data).Change&unix.IFF_UP == 0 {
 			return false
 		}
@@ -42,7 +42,7 @@ func concernsRoutes(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// isTunnel reports whether a name is that of a NetCRAQ tunnel.
+// isTunnel reports whether an interface name belongs to a NetCRAQ tunnel.
 func isTunnel(name string) bool {
 	return strings.HasPrefix(name, Device) || strings.HasPrefix(name, peerPrefix)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWatch deletes a route to another node's pods and a tunnel, as a restarting network manager
-// does, and another program's route.
+// does. It also deletes another program's route.
 func TestWatch(t *testing.T) {
 	x := newTunnelled(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,7 +42,7 @@ func TestWatch(t *testing.T) {
 	routes, err := x.node.Link.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol},
 		netlink.RT_FILTER_PROTOCOL)
 	udptest.Check(t, err)
-	if len(routes) != 3 { // to two nodes, and the discarding one
+	if len(routes) != 3 { // two routes lead to nodes, and one discards packets
 		t.Fatalf("routes: %v", routes)
 	}
 	foreign := netlink.Route{Dst: ipNet(x.others[0].PodCIDRs[0]), Gw: x.self.Address.Next().AsSlice(), Priority: 7}
@@ -67,8 +67,8 @@ func TestWatch(t *testing.T) {
 	cancel()
 }
 
-// TestWatchLostNews makes the kernel drop notifications because no one reads them for a while.
-// Watch reports the loss, and then the next deletion as before.
+// TestWatchLostNews makes the kernel drop notifications, because no one reads them for a while.
+// Watch must report the loss, and then the next deletion as before.
 func TestWatchLostNews(t *testing.T) {
 	x := newTunnelled(t)
 	changed, goOn := make(chan struct{}), make(chan struct{})
@@ -92,12 +92,12 @@ func TestWatchLostNews(t *testing.T) {
 	}
 	remove()
 	hears("the first deletion")
-	for range 1000 { // twice the capacity of a socket's buffer
+	for range 1000 { // twice as many notifications as fit into a socket's buffer
 		remove()
 	}
 	goOn <- struct{}{}
 	hears("deletions of which some news are lost")
-	for quiet := false; !quiet; { // skip notifications from before the loss, and the loss itself
+	for quiet := false; !quiet; { // skip the notifications from before the loss, and the report of the loss
 		goOn <- struct{}{}
 		select {
 		case <-changed:

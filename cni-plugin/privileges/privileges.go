@@ -1,6 +1,6 @@
-// Package privileges drops unneeded privileges of a root process. A process in a privileged
-// container has all capabilities. An attacker in it must not be able to load kernel modules, set
-// the clock, or trace other processes.
+// Package privileges drops privileges that a root process does not need. A process in a privileged
+// container has all capabilities. An attacker who controls the process must not be able to load
+// kernel modules, set the clock, or trace other processes.
 package privileges
 
 import (
@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capability is a capability that the agent keeps.
+// Capability is a Linux capability that the agent keeps.
 type Capability struct {
 	Number int
 	Name   string
-	For    string // its purpose, for error messages
+	For    string // purpose of the capability, for error messages
 }
 
-// Needed are the capabilities that the agent keeps. TestAbsence removes each of them and checks
-// that its purpose fails.
+// Needed are the capabilities that the agent keeps. TestAbsence removes each of them, and checks
+// that the actions for which it is needed then fail.
 var Needed = []Capability{
 	{unix.CAP_NET_ADMIN, "NET_ADMIN", "making pods' interfaces, routes and tunnels, masquerading, setting network parameters, and attaching programs to interfaces"},
 	{unix.CAP_NET_RAW, "NET_RAW", "sending and receiving the switch's frames"},
@@ -37,8 +37,8 @@ func Numbers(of []Capability) []int {
 	return out
 }
 
-// Check returns an error that names the capabilities this process lacks, their purposes and the
-// remedy.
+// Check returns an error if this process lacks any of these capabilities. The error names the
+// missing capabilities, their purposes and the remedy.
 func Check(of []Capability) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -56,9 +56,9 @@ func Check(of []Capability) error {
 
 // Limit reduces the capabilities of this process, and of all programs that it starts, to keep.
 // Capabilities belong to threads, and a Go program has many. So Limit drops them from the bounding
-// set of one thread and makes that thread start the program again, which ends all other threads. It
-// returns in the new program, or in the old one if there was nothing to do or if it failed, with no
-// relevant change.
+// set of one thread. It then makes that thread start the program again, which ends all other
+// threads. Limit returns in the new program. If there was nothing to do, or if it failed, it
+// returns in the old program, with no relevant change.
 func Limit(keep []int) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -67,7 +67,7 @@ func Limit(keep []int) error {
 	if err != nil || len(extra) == 0 {
 		return err
 	}
-	runtime.LockOSThread() // never unlocked: this thread has fewer privileges than the others from here on
+	runtime.LockOSThread() // never unlocked, because from here on this thread has fewer privileges than the others
 	for _, c := range extra {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
 			if errors.Is(err, unix.EPERM) {
@@ -82,13 +82,13 @@ func Limit(keep []int) error {
 	return fmt.Errorf("starting anew with fewer privileges: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// beyond are the capabilities of the bounding set that are not in keep.
+// beyond returns the capabilities of the bounding set that are not in keep.
 func beyond(keep []int) ([]int, error) {
 	var out []int
 	for c := 0; ; c++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		switch {
-		case errors.Is(err, unix.EINVAL): // the end of the numbers
+		case errors.Is(err, unix.EINVAL): // no capability has this number or a higher one
 			return out, nil
 		case err != nil:
 			return nil, fmt.Errorf("reading the capabilities: %w", err)

@@ -29,17 +29,17 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// Variables for the tests' child processes: the function to try, and the capability to drop before
-// it.
+// Environment variables for the test's child processes. They name the function to try, and the
+// capability to drop before.
 const (
 	envTry     = "NETCRAQ_TEST_TRY"
 	envWithout = "NETCRAQ_TEST_WITHOUT"
 )
 
-// functions are the agent's actions that need a privilege, each run in a separate network
+// functions are the agent's actions that need a privilege. Each one runs in a separate network
 // namespace.
 var functions = map[string]struct {
-	capability string // the needed capability
+	capability string // capability that the action needs
 	do         func() error
 }{
 	"a pod's interface": {"NET_ADMIN", func() error {
@@ -87,7 +87,7 @@ var functions = map[string]struct {
 		}
 		return d.Close()
 	}},
-	// a namespace's administrator may change its parameters, if /proc/sys is writable
+	// the administrator of a namespace may change its parameters, if /proc/sys is writable
 	"forwarding": {"NET_ADMIN", agent.EnableForwarding},
 }
 
@@ -102,7 +102,7 @@ func TestMain(m *testing.M) {
 			keep = append(keep, c)
 		}
 	}
-	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // starts this program again
+	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // Limit starts this program again
 		fmt.Println("limiting:", err)
 		os.Exit(1)
 	}
@@ -114,7 +114,8 @@ func TestMain(m *testing.M) {
 	fmt.Println("done")
 }
 
-// try makes a child process call a function with all privileges but one; "": with all.
+// try makes a child process call a function with all privileges except for one. If without is "",
+// the process has all privileges.
 func try(t *testing.T, name, without string) (check, said string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -129,8 +130,8 @@ func try(t *testing.T, name, without string) (check, said string) {
 	return check, said
 }
 
-// TestAbsence drops each capability: its purpose fails, everything else works, and the agent names
-// the missing one.
+// TestAbsence drops one capability at a time. Its purpose must fail, and everything else must work.
+// The agent must name the missing capability.
 func TestAbsence(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root, to have something to be taken away")
@@ -166,8 +167,8 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// TestManifest: the container has exactly the needed capabilities, and docs/kubernetes.md explains
-// each.
+// TestManifest checks that the container has exactly the needed capabilities, and that
+// docs/kubernetes.md explains each of them.
 func TestManifest(t *testing.T) {
 	manifest, err := os.ReadFile("../deploy/agent/base/daemonset.yaml")
 	if err != nil {

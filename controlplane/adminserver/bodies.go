@@ -14,19 +14,19 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Limits of request bodies, in bytes.
+// These are limits of request bodies, in bytes.
 const (
 	smallBody = 64 << 10
-	// keysBody is the limit for lists of keys. About ten thousand keys with values of a kilobyte
-	// fit.
+	// keysBody is the limit for lists of keys. A list of about ten thousand keys with values of a
+	// kilobyte fits.
 	keysBody = 16 << 20
 	// allBodies is the limit for all bodies in memory together.
 	allBodies = 4 * keysBody
 )
 
 const (
-	// bodyTime limits the arrival of a body. bodyWait limits how long a request waits until other
-	// bodies have left memory.
+	// bodyTime limits how long a body may take to arrive. bodyWait limits how long a request waits
+	// until other bodies have left memory.
 	bodyTime = 15 * time.Second
 	bodyWait = 5 * time.Second
 	// answerTime is how long an answer, or a piece of a stream, may take to reach the client.
@@ -43,15 +43,15 @@ func newBodies() *bodies {
 	return &bodies{room: semaphore.NewWeighted(allBodies), time: bodyTime, wait: bodyWait}
 }
 
-// Bounded passes requests to next with their bodies in memory, within the limits of this API. It is
-// for servers that forward requests to the API's server.
+// Bounded passes requests to next with their bodies in memory, within the limits of this API.
+// Servers that forward requests to the API's server use it.
 func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody, next) }
 
-// limit passes requests to next, each with its whole body in memory. most is the limit in bytes; 0:
-// a body is not allowed.
+// limit passes requests to next, each with its whole body in memory. most is the limit in bytes. If
+// it is 0, a body is not allowed.
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
-		w.Header().Set("Connection", "close") // the rest of the body is not read
+		w.Header().Set("Connection", "close") // close the connection, because the rest of the body is not read
 		e := admin.Errorf(code, format, args...)
 		e.Status = status
 		fail(w, e)
@@ -62,7 +62,8 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(b.time)) // only httptest's recorder does not support this
+		// fails only with httptest's recorder, which does not support deadlines
+		_ = control.SetReadDeadline(time.Now().Add(b.time))
 		switch {
 		case most == 0:
 			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "%s %s takes no body", r.Method, r.URL.Path)
@@ -72,7 +73,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			return
 		}
 		weight := r.ContentLength
-		if weight < 0 { // the length is unknown
+		if weight < 0 { // the client has not declared the length of the body
 			weight = most
 		}
 		waiting, cancel := context.WithTimeout(r.Context(), b.wait)
@@ -86,7 +87,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 		defer b.room.Release(weight)
 		var body bytes.Buffer
 		if r.ContentLength > 0 {
-			body.Grow(int(r.ContentLength) + bytes.MinRead) // avoids copying later
+			body.Grow(int(r.ContentLength) + bytes.MinRead) // avoids copying the body later
 		}
 		_, err = io.Copy(&body, http.MaxBytesReader(w, r.Body, most))
 		var large *http.MaxBytesError
@@ -101,7 +102,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			refuse(w, http.StatusBadRequest, admin.CodeInvalidArgument, "reading the request's body: %v", err)
 			return
 		}
-		_ = control.SetReadDeadline(time.Time{}) // the limit is for the body only
+		_ = control.SetReadDeadline(time.Time{}) // the deadline is only for the body
 		r.Body = io.NopCloser(&body)
 		next.ServeHTTP(w, r)
 	})

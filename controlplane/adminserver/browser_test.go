@@ -68,8 +68,9 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	return out
 }
 
-// TestPage tests the page in a real browser: its contents, that it follows changes, and that the
-// names of keys, which others choose, appear as text and not as HTML.
+// TestPage tests the page in a real browser. It checks the page's contents, and that the page
+// follows changes. Other people choose the names of keys, so they must appear as text and not as
+// HTML.
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`
@@ -133,8 +134,8 @@ func TestPage(t *testing.T) {
 	shows("the controller does not answer: it is starting")
 }
 
-// TestPageWithoutPrometheus: what only Prometheus knows is left out, and the page says what is
-// missing. It comes with the first answer of a Prometheus.
+// TestPageWithoutPrometheus: the page leaves out data that only Prometheus has, and says what is
+// missing. The data appears with the first answer of a Prometheus.
 func TestPageWithoutPrometheus(t *testing.T) {
 	p := &places{shown: admin.Placement{Heat: admin.PlacementHeat{Error: "no Prometheus was given"},
 		Placed: []admin.PlacementKey{{Key: "/pinned", Chain: "main", Since: time.Now(), Code: "serves", Reason: "pinned"}},

@@ -18,28 +18,29 @@ type Caller struct {
 	// namespaces.
 	Unix     bool
 	UID, GID uint32
-	PID      int32 // 0: in a PID namespace that is not visible from here
+	PID      int32 // 0 if the process is in a PID namespace that is not visible from here
 	// NetNS is the inode of the process's network namespace when it connected, from
-	// /proc/PID/ns/net; 0: unknown. It is the namespace of the process's first thread. NetNS tells
-	// hosts of a lab network apart, but does not stop root, who may enter any namespace.
+	// /proc/PID/ns/net. It is 0 if the namespace is unknown. It is the namespace of the process's
+	// first thread. NetNS tells hosts of a lab network apart, but does not stop root, who may enter
+	// any namespace.
 	NetNS uint64
 
 	// Token is the kind of token that authenticated a request over TCP: TokenAll, TokenRead or
-	// TokenPage; "": none.
+	// TokenPage. It is "" if there was no token.
 	Token string
-	// Node is the node whose agent forwards the request, as shown by its certificate; "": no node
-	// forwards it.
+	// Node is the node whose agent forwards the request, as shown by the agent's certificate. It is
+	// "" if no node forwards the request.
 	Node string
 
 	// ReadOnly says that the caller may not change anything.
 	ReadOnly bool
 }
 
-// Values of Caller.Token.
+// These are the values of Caller.Token.
 const (
-	TokenAll  = "all"  // its holder may do everything
-	TokenRead = "read" // its holder may only read
-	TokenPage = "page" // a browser that followed a one-time link; it may only read
+	TokenAll  = "all"  // the holder may do everything
+	TokenRead = "read" // the holder may only read
+	TokenPage = "page" // the caller is a browser that followed a one-time link, and may only read
 )
 
 // String describes the caller in logs.
@@ -62,14 +63,14 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom returns the caller in the context of a request to this API; false: nobody was
-// authenticated (the API was served without a Server, or the path is open to all).
+// CallerFrom returns the caller in the context of a request to this API. It returns false if nobody
+// was authenticated, because the API was served without a Server or the path is open to all.
 func CallerFrom(ctx context.Context) (Caller, bool) {
 	c, ok := ctx.Value(callerKey{}).(Caller)
 	return c, ok
 }
 
-// peer is the known data about the other end of a Unix socket's connection.
+// peer is the known data about the process at the other end of a Unix socket's connection.
 type peer struct {
 	caller Caller
 	groups []uint32 // all of the process's groups
@@ -99,9 +100,9 @@ func peerOf(c *net.UnixConn) (peer, error) {
 }
 
 // netNS returns the inode of a connected process's network namespace, or 0. If the kernel provides
-// a pidfd for the peer (Linux 6.5), the answer is certainly for that process. An older kernel only
-// gives its number. Then the answer may be for another process of the same user, if the first one
-// has ended since it connected and its number was reused.
+// a pidfd for the peer (Linux 6.5), the answer is certainly for the connected process. An older
+// kernel gives only the process's number. Then the answer may be for another process of the same
+// user, if the connected process has ended and its number was reused.
 func netNS(fd int, cred *unix.Ucred) uint64 {
 	if cred.Pid == 0 {
 		return 0
@@ -144,8 +145,8 @@ func peerGroups(fd int) []uint32 {
 	}
 }
 
-// allowed reports whether a process may use the API: root, this process's own user, and the users
-// and group that Config names.
+// allowed reports whether a process may use the API. Processes of root may, and so may those of
+// this process's own user, and of the users and the group that Config names.
 func (s *Server) allowed(p peer) bool {
 	if p.caller.UID == 0 || int(p.caller.UID) == os.Geteuid() || slices.Contains(s.uids, p.caller.UID) {
 		return true

@@ -25,14 +25,15 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// filled is a backend and a placement. It answers with values in the fields that has selects.
+// filled is a backend and a placement for tests. It answers with values in the fields that its
+// function has selects.
 type filled struct {
-	Backend // nil: methods that are not overridden are not called
+	Backend // nil, because the tests call only overridden methods
 	has     func() bool
 	err     error
 }
 
-// always and never select all fields, and none.
+// always selects all fields. never selects none.
 func always() bool { return true }
 func never() bool  { return false }
 
@@ -54,7 +55,7 @@ func valueOf[T any](f *filled) (T, error) {
 	return out, f.err
 }
 
-// fill gives values to the fields in v that has selects.
+// fill gives values to the fields of v that the function has selects.
 func fill(v reflect.Value, has func() bool) {
 	if e, ok := v.Addr().Interface().(*admin.Error); ok {
 		defer func() { e.Status = admin.StatusOf(e.Code) }()
@@ -92,7 +93,7 @@ func fill(v reflect.Value, has func() bool) {
 		v.SetFloat(0.5)
 	default:
 		if v.CanInt() {
-			v.SetInt(-1) // a type that excludes negative numbers is unsigned
+			v.SetInt(-1) // -1 shows that types of fields that cannot be negative are unsigned
 		} else {
 			v.SetUint(1<<v.Type().Bits() - 1)
 		}
@@ -159,7 +160,7 @@ func (f *filled) AddKeys(context.Context, string, []admin.KeySpec) ([]admin.Key,
 	return []admin.Key{key}, err
 }
 
-// SetRule may answer with nil, as for a prefix.
+// SetRule may return nil, as it does for the rule of a prefix.
 func (f *filled) SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error) {
 	return valueOf[*admin.PlacementKey](f)
 }
@@ -169,7 +170,7 @@ func pointer[T any](f *filled) (*T, error) {
 	return &out, err
 }
 
-// committed is docs/reference/admin-api.yaml. It rejects unknown fields, also in answers.
+// committed loads docs/reference/admin-api.yaml. It rejects unknown fields, also in answers.
 func committed(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromFile(root + "/docs/reference/admin-api.yaml")
@@ -230,8 +231,8 @@ type call struct {
 	r     *route
 }
 
-// success is the status of an answer that is not an error. keyErrors: entries of a list of keys
-// have errors.
+// success returns the status of an answer that is not an error. keyErrors says that entries of a
+// list of keys have errors.
 func (c *call) success(keyErrors bool) int {
 	switch {
 	case c.r.answer == nil:
@@ -242,8 +243,8 @@ func (c *call) success(keyErrors bool) int {
 	return http.StatusOK
 }
 
-// bodies returns values of the types that the route accepts as a body; nil for a route without a
-// body.
+// bodies returns values of the types that the route accepts as a body. It returns a nil body for a
+// route without one.
 func (c *call) bodies() (out []any) {
 	types, several := c.r.body.(oneOf)
 	if !several {
@@ -260,7 +261,7 @@ func (c *call) bodies() (out []any) {
 	return out
 }
 
-// examples are values of parameters, by the type or value that routes give for them.
+// examples maps a parameter's type, or the value that a route gives for it, to an example.
 var examples = map[any]string{false: "true", uint32(1): "3", decimal(""): "18446744073709551615", "": "text", "0": "0"}
 
 // request makes a request with all of the route's parameters.
@@ -302,8 +303,8 @@ func (c *call) request(t *testing.T, server string, body any) *openapi3filter.Re
 	return in
 }
 
-// send sends the route's requests to a server with a backend, and compares them and the answers
-// with the document.
+// send sends the route's requests to a server with backend f. It compares the requests and the
+// answers with the document.
 func (c *call) send(t *testing.T, f *filled, status int) {
 	t.Helper()
 	server := httptest.NewServer(Handler(f, f))
@@ -314,7 +315,8 @@ func (c *call) send(t *testing.T, f *filled, status int) {
 			t.Errorf("the document does not allow a request: %v", err)
 		}
 		want := status
-		if c.r.id == "addKeys" && i == 0 && status == http.StatusMultiStatus { // with one key, the answer is that key's error
+		// for a single key, the answer is that key's error
+		if c.r.id == "addKeys" && i == 0 && status == http.StatusMultiStatus {
 			want = 0
 		}
 		c.answer(t, http.DefaultClient, in, want)
@@ -367,7 +369,7 @@ func eventsFit(t *testing.T, doc *openapi3.T, stream string) {
 	}
 }
 
-// byServer calls a route that Server itself serves.
+// byServer calls a route that the Server itself serves.
 func (c *call) byServer(t *testing.T) {
 	s := open(t, nil)
 	in := c.request(t, s.url, nil)
@@ -401,14 +403,14 @@ func TestDocumentExample(t *testing.T) {
 }
 
 // TestDocumentSaysWhoMayAsk checks authentication over TCP: the routes that the document marks as
-// open need no token, and the others do. The read-only token suffices only for GET.
+// open need no token, and all other routes need one. The read-only token suffices only for GET.
 func TestDocumentSaysWhoMayAsk(t *testing.T) {
 	doc := committed(t)
 	s := open(t, nil)
 	s.backend.err = admin.Errorf(admin.CodeInvalidArgument, "not in this test")
 	for _, r := range routes {
 		if r.stream != nil && !r.open {
-			continue // the answer does not end
+			continue // the answer of this route does not end, so the test skips it
 		}
 		op := doc.Paths.Value(r.path).GetOperation(r.method)
 		isOpen := op.Security != nil && len(*op.Security) == 0

@@ -16,7 +16,7 @@ import (
 // TestDocumentPage: docs/reference/admin-api.md is up to date with the routes and their types.
 func TestDocumentPage(t *testing.T) {
 	g := newGenerator(t)
-	g.document() // finds the types
+	g.document() // document must run first, because it finds the types
 	var page strings.Builder
 	page.WriteString(refpage.Head("The admin API", source,
 		"The controller's HTTP API. A client of the data plane leases its sessions and finds its keys here,\n"+
@@ -110,7 +110,7 @@ func bodySize(most int64) string {
 	return fmt.Sprintf("%d KiB at most.", most>>10)
 }
 
-// typeName is a JSON type in readable form, with a link to its fields.
+// typeName returns a JSON type in readable form, with a link to its fields.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -64,14 +64,14 @@ func TestDocument(t *testing.T) {
 // generator makes the document, with descriptions from the comments of api/admin.
 type generator struct {
 	t        testing.TB
-	types    map[string]string // comments of types
+	types    map[string]string // comments of types, by the type's name
 	fields   map[string]string // comments of fields, by "Type.Field"
 	codes    []codeOf
-	names    *strings.Replacer     // replaces Go's names of codes
-	requests map[reflect.Type]bool // types of bodies, in which the server rejects unknown fields
+	names    *strings.Replacer     // replaces Go's names of error codes
+	requests map[reflect.Type]bool // types of request bodies; the server rejects unknown fields in them
 	answers  map[reflect.Type]bool
 	schemas  openapi3.Schemas
-	structs  []reflect.Type // that have a schema, in the order of their discovery
+	structs  []reflect.Type // types that have a schema, in the order of their discovery
 }
 
 // codeOf is an error code, with the comment beside it.
@@ -116,7 +116,7 @@ func newGenerator(t testing.TB) *generator {
 	return g
 }
 
-// byStatus orders codes by their HTTP statuses.
+// byStatus compares error codes by their HTTP statuses.
 func byStatus(a, b string) int {
 	return cmp.Or(cmp.Compare(admin.StatusOf(a), admin.StatusOf(b)), cmp.Compare(a, b))
 }
@@ -202,8 +202,8 @@ func (g *generator) code(n *ast.ValueSpec) {
 type jsonField struct {
 	reflect.StructField
 	name     string
-	optional bool // omitted if empty
-	text     bool // a number in a JSON string
+	optional bool // the field is omitted if it is empty
+	text     bool // the field is a number in a JSON string
 	means    string
 }
 
@@ -263,9 +263,9 @@ func (g *generator) schema(v any) *openapi3.SchemaRef {
 // customize adds information that openapi3gen lacks: fields that may be missing or null, and
 // descriptions from comments.
 func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *openapi3.Schema) error {
-	s.Nullable = false // that keyword is OpenAPI 3.0's
+	s.Nullable = false // OpenAPI 3.1 has no keyword "nullable"
 	if kind := t.Kind(); kind >= reflect.Uint8 && kind <= reflect.Uint64 {
-		s.Format, s.Max = kind.String(), nil // a double cannot hold the largest
+		s.Format, s.Max = kind.String(), nil // a double cannot hold the maximum of these types
 	}
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
 		return nil
@@ -339,7 +339,7 @@ func (g *generator) document() *openapi3.T {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	loaded, err := openapi3.NewLoader().LoadFromData(b) // resolves the references
+	loaded, err := openapi3.NewLoader().LoadFromData(b) // LoadFromData resolves the references
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func (g *generator) operation(r *route) *openapi3.Operation {
 		switch {
 		case status == http.StatusNoContent:
 		case r.media != "":
-			g.schema(r.answer) // the type of each event
+			g.schema(r.answer) // adds the schema of each event's type
 			response.WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{r.media}))
 		default:
 			response.WithJSONSchemaRef(g.schema(answer))
@@ -391,7 +391,7 @@ func (g *generator) operation(r *route) *openapi3.Operation {
 	return op
 }
 
-// answerByStatus are the answers of a route that are not failures.
+// answerByStatus returns a route's answers that are not failures, by status.
 func (r *route) answerByStatus() map[int]any {
 	if r.answer == nil {
 		return map[int]any{http.StatusNoContent: nil}
@@ -411,7 +411,7 @@ func (r *route) answerByStatus() map[int]any {
 	return out
 }
 
-// statuses are the HTTP statuses of codes, in order, each once.
+// statuses returns the HTTP statuses of codes, sorted and without duplicates.
 func statuses(codes []string) (out []string) {
 	for _, c := range codes {
 		out = append(out, strconv.Itoa(admin.StatusOf(c)))

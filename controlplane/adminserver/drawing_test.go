@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// busy is a network of four switches in a line. The chain main has 1000 reads and 50 writes a
+// busy returns a network of four switches in a line. The chain main has 1000 reads and 50 writes a
 // second at each switch. The chain side, on two of the switches, is idle.
 func busy(links [][2]int) *backend {
 	start := time.Now()
@@ -77,7 +77,7 @@ func screenshot(ctx context.Context, t *testing.T, name string) {
 	}
 }
 
-// width sets the window's width, and light or dark mode.
+// width sets the window's width, and chooses light or dark mode.
 func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
 	t.Helper()
 	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -92,9 +92,9 @@ func width(ctx context.Context, t *testing.T, pixels int64, scheme string) {
 	}
 }
 
-// TestDrawing: the network in a real browser at two widths, light and dark: switches with their
-// roles and rates, links, chains, plots. Everything works by the keyboard alone, and nothing is
-// wider than the window.
+// TestDrawing opens the page in a real browser, at two widths, light and dark. It checks switches
+// with their roles and rates, links, chains and plots. The keyboard suffices for everything, and
+// nothing is wider than the window.
 func TestDrawing(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	b := busy([][2]int{{1, 2}, {2, 3}, {3, 4}})
@@ -133,7 +133,7 @@ func TestDrawing(t *testing.T) {
 		if wide := look[int](ctx, t, "document.documentElement.scrollWidth"); int64(wide) > c.pixels {
 			t.Errorf("at %d the page is %d wide", c.pixels, wide)
 		}
-		// No two switches cover each other, and none is outside the drawing.
+		// No two switches overlap, and no switch is outside the drawing.
 		if bad := eval(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect()), out = document.querySelector('#network').getBoundingClientRect();
 			return all.some((a, i) => a.left < out.left - 1 || a.right > out.right + 1 || all.some((b, j) => i < j && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)) ? JSON.stringify(all) : ''; })()`); bad != "" {
 			t.Errorf("at %d switches lie over each other, or outside: %s", c.pixels, bad)
@@ -144,8 +144,8 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("failovers of before the page was opened: %s", out)
 	}
 
-	// By the keyboard alone: to the first switch, to the next one, to a plot, and back to an
-	// earlier moment in the plot.
+	// The keyboard alone reaches the first switch, the next one, a plot, and an earlier moment in
+	// the plot.
 	tab := func(js string) {
 		t.Helper()
 		for range 30 {
@@ -164,7 +164,7 @@ func TestDrawing(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("s2 is told of", "document.querySelector('#told').textContent.startsWith('s2: ')")
-	time.Sleep(2500 * time.Millisecond) // the numbers change, the focus does not
+	time.Sleep(2500 * time.Millisecond) // the numbers must change meanwhile, and the focus must stay
 	if at := eval("document.activeElement.dataset.switch"); at != "s2" {
 		t.Errorf("the focus went from s2 to %s", at)
 	}
@@ -203,7 +203,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("the plot cuts off %s", cut)
 	}
 
-	// The page describes a lost switch by words, not only by colour.
+	// The page describes a lost switch in words, and not only by colour.
 	b.mu.Lock()
 	b.switches[3].Connected = false
 	b.mu.Unlock()
@@ -243,7 +243,7 @@ func TestLayouts(t *testing.T) {
 				})
 				screenshot(ctx, t, fmt.Sprintf("%s-%d", name, pixels))
 			}
-			// Without placement the page asks for it once, not each second.
+			// If there is no placement, the page requests it only once, and not each second.
 			if said := complaints(); len(said) > 1 || len(said) == 1 && !strings.Contains(said[0], "412") {
 				t.Errorf("the browser says %q", said)
 			}
@@ -251,7 +251,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestCountersByChain checks the sums over slots.
+// TestCountersByChain: the page shows sums of counters over a chain's slots.
 func TestCountersByChain(t *testing.T) {
 	b := busy(nil)
 	s := httptest.NewServer(Handler(b, nil))

@@ -11,9 +11,10 @@ import (
 )
 
 // A browser cannot send a token by itself. So a caller that has connected to the socket, or has the
-// token, requests a one-time link; the browser that follows it gets a cookie for reading. Browsers
-// send an address's cookies to all its ports. If a browser is lured to another server on this
-// machine, that server sees the cookie. So the cookie does not allow changes.
+// token, requests a one-time link. The browser that follows the link gets a cookie for reading.
+// Browsers send an address's cookies to all ports of that address. If somebody makes the browser
+// visit another server on this machine, that server sees the cookie. So the cookie does not allow
+// changes.
 
 const (
 	linkPath   = "/v1/page"
@@ -21,8 +22,8 @@ const (
 	cookieLife = 12 * time.Hour
 )
 
-// cookie is the cookie's name. It contains the port, because a browser shares the cookies of all
-// controllers on one machine.
+// cookie returns the cookie's name. The name contains the port, because a browser shares the
+// cookies of all controllers on one machine.
 func (s *Server) cookie() string {
 	port := "none"
 	if t, ok := s.tcp.(*net.TCPAddr); ok {
@@ -31,7 +32,7 @@ func (s *Server) cookie() string {
 	return "netcraq_page_" + port
 }
 
-// hasCookie reports whether the request has the cookie of a browser that followed a link.
+// hasCookie reports whether the request has the cookie of a browser that followed a one-time link.
 func (s *Server) hasCookie(r *http.Request) bool {
 	c, err := r.Cookie(s.cookie())
 	return err == nil && s.cookies.holds(c.Value, false)
@@ -45,7 +46,7 @@ func (s *Server) makeLink(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	// encoding fails only if the client has gone
+	// encoding fails only if the client has disconnected
 	_ = json.NewEncoder(w).Encode(admin.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
 		Seconds: int(linkLife / time.Second)})
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// placed serves a route of placement. It returns an error if the controller has no placement.
+// placed returns a handler for a route of placement. The handler returns an error if the controller
+// has no placement.
 func placed(f func(Placement, *http.Request) (any, error)) func(*server, *http.Request) (any, error) {
 	return func(s *server, r *http.Request) (any, error) {
 		if s.p == nil {

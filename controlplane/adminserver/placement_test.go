@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// places is a placement that records its calls.
+// places is a placement for tests that records its calls.
 type places struct {
 	mu    sync.Mutex
 	asked []string
@@ -82,7 +82,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestOtherSites: a browser on this machine that shows another site's page can change nothing.
+// TestOtherSites: if a browser on this machine shows another site's page, that page can change
+// nothing.
 func TestOtherSites(t *testing.T) {
 	b := &backend{}
 	_, url := serve(t, b)
@@ -93,7 +94,7 @@ func TestOtherSites(t *testing.T) {
 		{"Origin", "https://evil.example", 403},
 		{"Sec-Fetch-Site", "cross-site", 403},
 		{"Sec-Fetch-Site", "same-origin", 204},
-		{"", "", 204}, // not a browser
+		{"", "", 204}, // a client without these headers is not a browser
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/chains/main/keys/a", nil)
 		if err != nil {

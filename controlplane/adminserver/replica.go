@@ -9,28 +9,29 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Replica serves the API of one of several controllers: while another one leads, it forwards
-// requests to the leader, so that clients can use any address. Clients authenticate at this
-// controller. This controller authenticates at the leader, with the token that all of a network's
-// controllers share.
+// Replica serves the API of one of several controllers. While another controller leads, Replica
+// forwards requests to the leader, so that clients can use any address. Clients authenticate at
+// this controller. This controller authenticates at the leader, with the token that all of a
+// network's controllers share.
 type Replica struct {
 	// Token and ReadToken authenticate forwarded requests at the leader. ReadToken is for callers
-	// that may only read; "": none.
+	// that may only read. It is "" if there is none.
 	Token, ReadToken string
 
 	bounded sync.Once
 	bodies  *bodies
 
 	mu     sync.Mutex
-	leads  http.Handler // serves the API as the leader; nil: this controller stands by
+	leads  http.Handler // serves the API while this controller leads; nil while it stands by
 	leader string       // the leader's admin address, if it is known
 }
 
 // passedOn is a header of requests that one controller has forwarded to another. They are not
-// forwarded again: otherwise two controllers could forward to each other.
+// forwarded again, because otherwise two controllers could forward a request to each other.
 const passedOn = "Netcraq-Passed-On"
 
-// Lead serves the API of a backend, and of its placement (nil: none), from now on.
+// Lead makes the Replica serve the API of a backend and its placement from now on. The placement
+// may be nil.
 func (s *Replica) Lead(b Backend, p Placement) {
 	h := Handler(b, p)
 	s.mu.Lock()
@@ -38,8 +39,8 @@ func (s *Replica) Lead(b Backend, p Placement) {
 	s.leads, s.leader = h, ""
 }
 
-// StandBy forwards requests to a leader's admin address (HOST:PORT) from now on; "": no leader is
-// known.
+// StandBy makes the Replica forward requests to a leader's admin address (HOST:PORT) from now on.
+// leader is "" if no leader is known.
 func (s *Replica) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,7 @@ func (s *Replica) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})).ServeHTTP(w, r)
 }
 
-// pass forwards requests to a leader.
+// pass returns a handler that forwards requests to a leader.
 func (s *Replica) pass(leader string) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {

@@ -8,46 +8,47 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// route is one method and path of the API: its handler, and its entry in
+// route is one method and path of the API. It has the handler, and the data for its entry in
 // docs/reference/admin-api.yaml.
 type route struct {
-	method, path string // in http.ServeMux's form
+	method, path string // the path is in http.ServeMux's form
 	id           string // the operation's name in generated clients
-	group        string // one of groups
-	does         string // its description, a sentence
+	group        string // name of one of the groups
+	does         string // description of the route, a sentence
 	parameters   []parameter
-	body         any // a value of the body's type; nil: the route takes no body
-	// answer is a value of the answer's type; nil: the route answers with 204.
+	body         any // a value of the body's type; nil if the route takes no body
+	// answer is a value of the answer's type. If it is nil, the route answers with status 204.
 	answer any
-	// codes are the error codes of this route, in addition to those of every route.
+	// codes lists the error codes of this route, in addition to those of every route.
 	codes []string
-	// open routes need no token over TCP.
+	// open says that the route needs no token over TCP.
 	open bool
-	// bodyLimit is the body's limit in bytes. 0: smallBody for POST and PUT; other methods take no
-	// body.
+	// bodyLimit is the body's limit in bytes. If it is 0, POST and PUT have the limit smallBody,
+	// and other methods take no body.
 	bodyLimit int64
 
-	// Exactly one of these serves the route, unless the Server itself does.
-	serve  func(*server, *http.Request) (any, error) // the answer, as JSON
-	stream func(*server) http.Handler                // an answer that is not JSON
-	media  string                                    // the Content-Type of stream's answer
+	// Exactly one of the following functions serves the route, unless the Server itself does.
+	serve  func(*server, *http.Request) (any, error) // returns the answer, which is sent as JSON
+	stream func(*server) http.Handler                // writes an answer that is not JSON
+	media  string                                    // the Content-Type of the answer that stream writes
 }
 
 // parameter is a parameter of a route's query or header.
 type parameter struct {
 	name, in, means string
-	value           any // an example of its type
+	value           any // an example of the parameter's type
 	required        bool
 }
 
-// oneOf is the type of a body or an answer that has one of several types. nil is JSON's null.
+// oneOf is the type of a body or an answer that has one of several types. A nil element is JSON's
+// null.
 type oneOf []any
 
-// many is the type of an answer that is a list in which entries may carry errors: its status is 207
-// if any entry has one.
+// many is the type of an answer that is a list in which entries may carry errors. The answer's
+// status is 207 if any entry has an error.
 type many struct{ list any }
 
-// groups are the parts of the API, in the order of the reference.
+// groups lists the parts of the API, in the order of the reference.
 var groups = []struct{ name, title, does string }{
 	{"sessions", "Sessions and watches", "A client of the data plane leases sessions to write with, and keeps the lease alive. Watches tell " +
 		"it of commits."},
@@ -59,7 +60,7 @@ var groups = []struct{ name, title, does string }{
 	{"controller", "The controller", "The controller itself: events, health, metrics, and a link to its page."},
 }
 
-// pathParameters describe the names in braces in the routes' paths.
+// pathParameters describes the names in braces in the routes' paths.
 var pathParameters = map[string]string{
 	"chain":  "The chain's name or id.",
 	"key":    "The key's name, or its KEY_ID, decimal or hexadecimal with 0x. A `/` is written as `%2F`.",
@@ -71,11 +72,11 @@ var pathParameters = map[string]string{
 var withState = parameter{name: "state", in: "query", value: false,
 	means: "Whether to fetch what each member of the chain holds for the key."}
 
-// changeCodes are the codes of changes that involve switches.
+// changeCodes lists the error codes of changes that involve switches.
 var changeCodes = []string{admin.CodeNotFound, admin.CodeFailedPrecondition, admin.CodeUnavailable,
 	admin.CodeDeadlineExceeded}
 
-// routes are all routes of the API. Handler registers these and no others, except the web page.
+// routes lists all routes of the API. Handler registers only these routes and the web page.
 var routes = slices.Concat(sessionRoutes, keyRoutes, chainRoutes, switchRoutes, placementRoutes, controllerRoutes)
 
 var sessionRoutes = []route{

@@ -25,41 +25,44 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Limits of all callers together. Beyond them the server answers 503, or makes connections wait.
+// These limits apply to all callers together. Beyond them the server answers 503, or makes
+// connections wait.
 const (
-	maxRequests = 128 // concurrent requests, without event streams
+	maxRequests = 128 // maximum number of concurrent requests, not counting event streams
 	maxStreams  = 64
-	// concurrent requests that need no authentication: health, metrics, the page's files
+	// maxOpen is the maximum number of concurrent requests that need no authentication: health,
+	// metrics, and the page's files.
 	maxOpen        = 16
-	maxAlive       = 16  // concurrent requests of AlivePath by other controllers
-	maxConnections = 256 // connections at each address
-	// maxStrangers is how many connections may belong to users without access, at a socket, so that
-	// such users do not use up the connections
+	maxAlive       = 16  // maximum number of concurrent requests of AlivePath by other controllers
+	maxConnections = 256 // maximum number of connections at each address
+	// maxStrangers limits the connections of users without access at a socket, so that these users
+	// cannot use up all connections.
 	maxStrangers = 16
 
 	headerTime = 5 * time.Second
 	idleTime   = 2 * time.Minute
-	maxHeader  = 32 << 10 // bytes
+	maxHeader  = 32 << 10 // maximum size of a request's header in bytes
 )
 
 // Config says where the admin API is served, and who may use it.
 type Config struct {
-	// Endpoints: unix:///PATH, and HOST:PORT for TCP. A Unix socket admits root, this process's own
-	// user, and the users and group named below; TCP admits holders of a token.
+	// Endpoints are the addresses, in the form unix:///PATH, or HOST:PORT for TCP. A Unix socket
+	// admits root, this process's own user, and the users and group named below. TCP admits holders
+	// of a token.
 	Endpoints []string
-	Users     []string // names or numbers of more users for the sockets
-	Group     string   // name or number of the group of the sockets; "": unchanged
-	Token     string   // the file with the token for TCP; created with mode 0600 if missing
-	ReadToken string   // the file with the read-only token
+	Users     []string // names or numbers of additional users of the sockets
+	Group     string   // name or number of the group of the sockets; "" leaves the group unchanged
+	Token     string   // path of the file with the token for TCP; created with mode 0600 if missing
+	ReadToken string   // path of the file with the read-only token
 }
 
-// DefaultEndpoints are the endpoints without --admin.
+// DefaultEndpoints returns the endpoints that apply without --admin.
 func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.DefaultAddress} }
 
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token (default: this machine's socket and "+admin.DefaultAddress+")")
-	f.Lookup("admin").DefValue = "[]" // the default is too long for the help; the text names it
+	f.Lookup("admin").DefValue = "[]" // the default is too long for the help; the flag's description names it
 	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
 	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
 	f.StringVar(&c.Token, "admin-token", admin.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
@@ -70,11 +73,11 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 type Server struct {
 	log         *slog.Logger
 	uids        []uint32
-	gid         int // -1: no group
+	gid         int // -1 means no group
 	token, read string
 	listeners   []net.Listener
 	locks       []*os.File
-	tcp         net.Addr // nil: not served over TCP
+	tcp         net.Addr // nil if the API is not served over TCP
 
 	links   *passes // one-time links
 	cookies *passes
@@ -134,7 +137,7 @@ func Listen(c Config, log *slog.Logger) (_ *Server, err error) {
 	return s, nil
 }
 
-// number returns a user's or group's number.
+// number returns a user's or group's number. look finds the number of a name.
 func number(s string, look func(string) (string, error)) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
@@ -146,8 +149,8 @@ func number(s string, look func(string) (string, error)) (uint32, error) {
 	return uint32(n), err
 }
 
-// listenUnix opens a socket. It replaces a dead process's socket; if a live process has the socket,
-// that is an error.
+// listenUnix opens a socket. It replaces a dead process's socket. If a live process has the socket,
+// listenUnix fails.
 func (s *Server) listenUnix(path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not the path of a socket, such as %s", path, admin.SystemSocket)
@@ -156,8 +159,8 @@ func (s *Server) listenUnix(path string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the folder of its socket: %w (--admin chooses another place)", err)
 	}
-	// The lock decides whether the socket is in use. Connecting to the socket would not suffice:
-	// two servers that start at the same time could both find it unused.
+	// The lock decides whether the socket is in use. Connecting to the socket would not suffice,
+	// because two servers that start at the same time could both find it unused.
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("the lock of its socket: %w (--admin chooses another place)", err)
@@ -182,7 +185,7 @@ func (s *Server) listenUnix(path string) error {
 	}
 	mode := os.FileMode(0o660)
 	if len(s.uids) > 0 {
-		mode = 0o666 // the kernel identifies the callers
+		mode = 0o666 // any user may connect, because the kernel identifies the callers
 	}
 	return os.Chmod(path, mode)
 }
@@ -226,14 +229,15 @@ func (s *Server) Addresses() []string {
 	return out
 }
 
-// TCP returns the first TCP address; nil: there is none.
+// TCP returns the first TCP address, or nil if there is none.
 func (s *Server) TCP() net.Addr { return s.tcp }
 
-// Tokens are the tokens for TCP, as an Authorization header for another controller of the same
-// network. "": none.
+// Tokens returns the tokens for TCP, as Authorization headers for another controller of the same
+// network. A token is "" if there is none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
-// Serve serves next (see Handler) until ctx ends, and then returns nil, or until serving fails.
+// Serve serves next (see Handler) until ctx ends, and then returns nil. It returns earlier if
+// serving fails.
 func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader,
@@ -282,7 +286,8 @@ type peers struct {
 	strangers chan struct{}
 }
 
-// peerConn carries the peer in its address, because wrapping a connection preserves the address.
+// peerConn returns the peer in its remote address, because wrapping a connection preserves that
+// address.
 type peerConn struct {
 	*net.UnixConn
 	peer peer
@@ -320,7 +325,7 @@ func (l *peers) Accept() (net.Conn, error) {
 			return &peerConn{c, p, func() {}}, nil
 		}
 		select {
-		case l.strangers <- struct{}{}: // the client gets an answer with the reason
+		case l.strangers <- struct{}{}: // the client is accepted, and gets an answer with the reason for the refusal
 			return &peerConn{c, p, sync.OnceFunc(func() { <-l.strangers })}, nil
 		default:
 			c.Close()
@@ -338,14 +343,14 @@ func local(r *http.Request) bool {
 	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// openPaths need no authentication: kubelets, Prometheus and other controllers request them, and
-// the page's files contain nothing secret.
+// openPaths lists the paths that need no authentication. Kubelets, Prometheus and other controllers
+// request them, and the page's files contain nothing secret.
 var openPaths = slices.Concat(openRoutes(), []string{"/v1/alive", "/"}, page.Paths())
 
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	e := admin.Errorf(code, format, args...)
 	e.Status = status
-	w.Header().Set("Connection", "close") // the rest of the request is not read
+	w.Header().Set("Connection", "close") // close the connection, because the rest of the request is not read
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="netcraq"`)
 	}
@@ -355,7 +360,7 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 // door authenticates and authorizes requests.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// for refusals; answers set their own deadline
+		// this deadline is for refusals, because other answers set their own deadline
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {
@@ -391,7 +396,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 		} else {
 			slots = s.open
 		}
-		switch r.URL.Path { // requests that last long
+		switch r.URL.Path { // requests with these paths last long
 		case "/v1/events":
 			slots = s.streams
 		case "/v1/alive":
@@ -410,16 +415,16 @@ func (s *Server) door(next http.Handler) http.Handler {
 			return
 		}
 		r = r.WithContext(ctx)
-		r.Header.Del("Authorization") // credentials end here: the handlers must not see them
+		r.Header.Del("Authorization") // handlers must not see credentials
 		r.Header.Del("Cookie")
 		next.ServeHTTP(w, r)
 	})
 }
 
-// byToken returns the caller of a request over TCP.
+// byToken returns the caller of a request over TCP, according to its token.
 func (s *Server) byToken(r *http.Request) (Caller, bool) {
 	if kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(kind, "Bearer") {
-		// always compare with both tokens, so that the time is constant
+		// both tokens are always compared, so that the time is constant
 		all, read := same(token, s.token), same(token, s.read)
 		switch {
 		case all:

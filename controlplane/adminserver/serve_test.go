@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// envAsk makes this binary a client that asks a controller for its chains, at a socket or URL. It
-// prints the answer, and its network namespace.
+// envAsk makes this test binary a client that requests a controller's chains, at a socket or URL.
+// The client prints the answer, and its network namespace.
 const envAsk = "NETCRAQ_TEST_ASK"
 
 func TestMain(m *testing.M) {
@@ -42,14 +42,14 @@ func ask(to string) {
 		said = err.Error()
 	}
 	var space syscall.Stat_t
-	_ = syscall.Stat("/proc/self/ns/net", &space) // the test sees 0 on failure
+	_ = syscall.Stat("/proc/self/ns/net", &space) // if Stat fails, the test sees 0
 	fmt.Printf("%d %s\n", space.Ino, said)
 }
 
-// asking runs this binary as that client.
+// asking runs this binary as a client (envAsk).
 func asking(t *testing.T, to string, attributes *syscall.SysProcAttr, env ...string) (space uint64, said string) {
 	t.Helper()
-	// The client's user must be able to read and start it.
+	// Copy this binary to a folder where the client's user can read and start it.
 	exe := filepath.Join(t.TempDir(), "ask")
 	b, err := os.ReadFile(os.Args[0])
 	must(t, err)
@@ -84,7 +84,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// callers is a backend that records the callers.
+// callers is a backend for tests that records the callers.
 type callers struct {
 	*backend
 	who chan Caller
@@ -125,7 +125,7 @@ func open(t *testing.T, change func(*Config)) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	bounds := newBodies()
-	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // shorter than in production
+	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // these limits are shorter than in production
 	go func() { done <- s.Serve(ctx, handler(callers{out.backend, out.who}, nil, bounds)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -136,8 +136,8 @@ func open(t *testing.T, change func(*Config)) *served {
 	return out
 }
 
-// TestSocket: the socket admits root, this process's user, and the named users and group; it
-// refuses all others, whatever the file's mode. The backend learns the caller and its network
+// TestSocket: the socket admits root, this process's user, and the named users and group. It
+// refuses all other users, whatever the file's mode. The backend learns the caller and its network
 // namespace.
 func TestSocket(t *testing.T) {
 	needsRoot(t)
@@ -149,9 +149,9 @@ func TestSocket(t *testing.T) {
 		what   string
 		users  []string
 		group  string
-		mode   os.FileMode // 0: unchanged
+		mode   os.FileMode // 0 leaves the mode unchanged
 		as     *syscall.SysProcAttr
-		refuse string // "": admitted
+		refuse string // "" if the caller is admitted
 	}{
 		{"root", nil, "", 0, nil, ""},
 		{"a local user", nil, "", 0, as(nobody, nobody), "permission denied"},
@@ -199,12 +199,13 @@ func TestSocket(t *testing.T) {
 // TestStrangers: users without access cannot use up the connections, however many they open.
 func TestStrangers(t *testing.T) {
 	needsRoot(t)
-	s := open(t, func(c *Config) { c.Users = []string{"65533"} }) // gives the socket mode 0666
+	s := open(t, func(c *Config) { c.Users = []string{"65533"} }) // this option gives the socket mode 0666
 	path := strings.TrimPrefix(s.socket, "unix://")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine: it changes its user
+		// the thread is never unlocked, so it ends with the goroutine, because its user is changed
+		runtime.LockOSThread()
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 			t.Error(errno)
 			return
@@ -237,7 +238,7 @@ func TestNetNS(t *testing.T) {
 	if got := <-s.who; said != "ok" || got.NetNS != space || space == own.Ino || space == 0 {
 		t.Errorf("heard %q; the caller is in %d, the backend saw %+v", said, space, got)
 	}
-	// A process that connects and ends before the server identifies it.
+	// A process connects to this socket, and ends before the server identifies it.
 	path := filepath.Join(s.dir, "late.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(t, err)
@@ -247,7 +248,7 @@ func TestNetNS(t *testing.T) {
 	must(t, cmd.Start())
 	time.Sleep(300 * time.Millisecond)
 	must(t, cmd.Process.Kill())
-	_ = cmd.Wait() // an error, because it was killed
+	_ = cmd.Wait() // returns an error, because the process was killed
 	conn, err := l.AcceptUnix()
 	must(t, err)
 	defer conn.Close()
@@ -303,7 +304,7 @@ func TestTCP(t *testing.T) {
 		{"without a token, a change of what is open", "POST", "/healthz", "", nil, 401, ""},
 		{"health", "GET", "/healthz", "", nil, 200, "ok"},
 		{"readiness", "GET", "/readyz", "", nil, 200, "ready"},
-		{"metrics", "GET", "/metrics", "", nil, 404, ""}, // the request got through: this backend has no metrics
+		{"metrics", "GET", "/metrics", "", nil, 404, ""}, // the request was admitted, but this backend has no metrics
 		{"the page's files", "GET", "/page.js", "", nil, 200, "netcraqctl page"},
 		{"a wrong token", "GET", "/v1/chains", "", []string{"Authorization", "Bearer " + strings.Repeat("0", 64)}, 401, "asks for a token"},
 		{"half a token", "GET", "/v1/chains", "", []string{"Authorization", all[:30]}, 401, ""},
@@ -337,7 +338,7 @@ func TestTCP(t *testing.T) {
 	if c := <-s.who; c != (Caller{Token: TokenRead, ReadOnly: true}) {
 		t.Errorf("%+v", c)
 	}
-	// The same by the API's own client.
+	// The API's own client gets the same results.
 	if _, err := admin.NewClient(s.url, admin.TokenFile(filepath.Join(s.dir, "token"))).Chains(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -347,7 +348,7 @@ func TestTCP(t *testing.T) {
 }
 
 // TestPageLink: a link admits one browser, once, for reading. The cookie allows no changes, and is
-// valid for this port only.
+// valid only for this port.
 func TestPageLink(t *testing.T) {
 	s := open(t, nil)
 	link, err := admin.NewClient(s.socket).PageLink(t.Context())
@@ -391,7 +392,7 @@ func TestPageLink(t *testing.T) {
 	if status, _, _ := s.request(t, "GET", strings.TrimPrefix(link.URL, s.url), ""); status != 403 {
 		t.Errorf("a link that is too old: %d", status)
 	}
-	// The number of secrets is bounded: the oldest is dropped.
+	// The number of secrets is bounded, so the oldest secret is dropped.
 	p := newPasses(time.Hour, 3)
 	first := p.issue()
 	for range 3 {
@@ -436,7 +437,8 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestListen: bad addresses, and sockets of dead and living processes.
+// TestListen: Listen refuses bad addresses and sockets of live processes, and replaces sockets of
+// dead processes.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "c.sock")
@@ -453,7 +455,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("%q", first.Addresses())
 	}
 	first.Close()
-	// The socket that a killed process leaves.
+	// Leave a socket like the one that a killed process leaves.
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: strings.TrimPrefix(socket, "unix://"), Net: "unix"})
 	must(t, err)
 	left.SetUnlinkOnClose(false)
@@ -475,7 +477,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// unfinished begins requests with large bodies that do not end, over TCP.
+// unfinished begins n requests over TCP with large bodies, and does not end the bodies.
 func (s *served) unfinished(t *testing.T, n int, head string, size int) []net.Conn {
 	t.Helper()
 	var out []net.Conn
@@ -551,7 +553,7 @@ func TestUnfinishedBodies(t *testing.T) {
 	}
 }
 
-// slow is a backend that does not answer until the test lets it.
+// slow is a backend for tests that does not answer until the test lets it.
 type slow struct {
 	*backend
 	go_ chan struct{}
@@ -660,7 +662,8 @@ func TestPassedOn(t *testing.T) {
 	if _, err := admin.NewClient(url).Chains(ctx); err == nil || !strings.Contains(err.Error(), "asks for a token") {
 		t.Error(err)
 	}
-	// Two controllers that each consider the other the leader do not forward requests for ever.
+	// Two controllers may each consider the other one the leader. They must not forward requests
+	// for ever.
 	standing.StandBy(s.TCP().String())
 	if _, err := admin.NewClient("unix://" + filepath.Join(dir, "c.sock")).Chains(ctx); err == nil ||
 		!strings.Contains(err.Error(), "this controller stands by") {

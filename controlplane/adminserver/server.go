@@ -1,11 +1,11 @@
-// Package adminserver serves the controller's admin API: HTTP and JSON, as package api/admin
-// defines it. It only decodes requests, calls the controller and encodes answers. The table of
-// routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is a web
-// page for people (package page).
+// Package adminserver serves the controller's admin API, which uses HTTP and JSON as package
+// api/admin defines them. It only decodes requests, calls the controller and encodes answers. The
+// table of routes is in routes.go, and docs/reference/admin-api.yaml is generated from it. GET / is
+// a web page for people (package page).
 //
 // Handler does not authenticate callers. Server does: the kernel identifies the caller at the other
-// end of a Unix socket, and a caller over TCP needs a token. (Only the Server itself has POST
-// /v1/page, a link for a browser.) It refuses requests whose Host is a name other than localhost,
+// end of a Unix socket, and a caller over TCP needs a token. (Only Server serves POST /v1/page,
+// which makes a link for a browser.) It refuses requests whose Host is a name other than localhost,
 // so that no web page can reach the API through a browser (DNS rebinding). It also refuses changes
 // that a browser sends for another site's page (cross-site request forgery). Sizes and times of
 // bodies are limited, and so is the time that a client takes to read an answer.
@@ -26,7 +26,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver/page"
 )
 
-// Backend provides the data of the API: *controller.Controller. Its errors are *admin.Error.
+// Backend provides the data of the API. *controller.Controller implements it. Its errors are
+// *admin.Error.
 type Backend interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Chain(ctx context.Context, chain string) (*admin.Chain, error)
@@ -39,7 +40,8 @@ type Backend interface {
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	// MoveKey moves a key to another chain, where it gets another KEY_ID.
 	MoveKey(ctx context.Context, chain, nameOrID, to string) (*admin.Key, error)
-	// RequestKey adds a key in a chain that the controller chooses, unless the name exists.
+	// RequestKey adds a key in a chain that the controller chooses, unless a key of that name
+	// exists.
 	RequestKey(context.Context, admin.KeyRequest) (*admin.RequestedKey, error)
 	// RemoveUnused removes a key without a value, if the version of its name equals version.
 	RemoveUnused(ctx context.Context, name string, version uint64) error
@@ -51,23 +53,23 @@ type Backend interface {
 	KeepSessions(ctx context.Context, lease string) (*admin.Sessions, error)
 	Watch(context.Context, admin.WatchRequest) (*admin.Watch, error)
 	CloseSessions(ctx context.Context, lease string) error
-	// Events returns the events after the one numbered since, and a channel that is closed when
-	// there are more.
+	// Events returns the events with numbers above since, and a channel that is closed when another
+	// event is added.
 	Events(since uint64) ([]admin.Event, <-chan struct{})
 	Ready(context.Context) error
 }
 
-// Placement provides the data about placement: placementcontroller.Controller. Its errors are
-// *admin.Error.
+// Placement provides the data about placement. *placementcontroller.Controller implements it. Its
+// errors are *admin.Error.
 type Placement interface {
 	Show(context.Context) (*admin.Placement, error)
-	// Why returns the reason for a key's place.
+	// Why returns the reason why a key is placed or not.
 	Why(ctx context.Context, key string) (*admin.PlacementKey, error)
 	SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error)
 	Evict(context.Context, admin.PlacementEviction) error
 }
 
-// Handler serves the API of a backend, and of its placement; nil: none.
+// Handler serves the API of a backend, and of its placement. The placement may be nil.
 func Handler(b Backend, p Placement) http.Handler { return handler(b, p, newBodies()) }
 
 func handler(b Backend, p Placement, bounds *bodies) http.Handler {
@@ -90,17 +92,17 @@ func handler(b Backend, p Placement, bounds *bodies) http.Handler {
 // timely limits how long a client may take to read an answer.
 func timely(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// only httptest's recorder does not support this
+		// fails only with httptest's recorder, which does not support deadlines
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// onlyLocal refuses requests that address this machine by a name.
+// onlyLocal refuses requests whose Host is a name instead of an address.
 func onlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// removes the deadline of the connection's last answer; only httptest's recorder does not
-		// support this
+		// This removes the deadline of the connection's last answer. It fails only with httptest's
+		// recorder, which does not support deadlines.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		if !local(r) {
 			e := admin.Errorf(admin.CodeInvalidArgument, "this API is not served as %q: use its IP address", r.Host)
@@ -114,13 +116,15 @@ func onlyLocal(next http.Handler) http.Handler {
 
 type server struct {
 	b Backend
-	p Placement // nil: there is none
+	p Placement // nil if there is no placement
 }
 
-// manyResult is the answer to a list of keys: its status says whether all were placed.
+// manyResult is the answer to a list of keys. The answer's status says whether all keys were
+// placed.
 type manyResult []admin.Key
 
-// answer runs f and writes the result as JSON; nil: status 204.
+// answer returns a handler that runs f and writes the result as JSON. If the result is nil, the
+// status is 204.
 func answer(f func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, err := f(r)
@@ -141,10 +145,10 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// only httptest's recorder does not support this
+		// fails only with httptest's recorder, which does not support deadlines
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		w.WriteHeader(code)
-		json.NewEncoder(w).Encode(out) // fails if the client has gone
+		json.NewEncoder(w).Encode(out) // fails if the client has disconnected
 	})
 }
 
@@ -161,8 +165,7 @@ func fail(w http.ResponseWriter, err error) {
 	w.Write(admin.MarshalError(e))
 }
 
-// counters answers with a switch's counters; with ?slots=0 the counters of slots are summed by
-// chain.
+// counters returns a switch's counters. With ?slots=0, it adds the counters of slots up by chain.
 func (s *server) counters(r *http.Request) (any, error) {
 	c, err := s.b.Counters(r.Context(), r.PathValue("switch"))
 	if err != nil || r.URL.Query().Get("slots") != "0" {
@@ -173,7 +176,7 @@ func (s *server) counters(r *http.Request) (any, error) {
 	return &short, nil
 }
 
-// removeUnused removes a key without a value, if it has the version in ?version=.
+// removeUnused removes a key without a value, if the key's version equals the one in ?version=.
 func (s *server) removeUnused(r *http.Request) (any, error) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil {
@@ -187,7 +190,7 @@ func wantsState(r *http.Request) bool {
 	return err == nil && on
 }
 
-// directory lists keys by their names: all, or a page of them.
+// directory lists keys by their names. It returns all keys, or a page of them.
 func (s *server) directory(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	limit := 0
@@ -243,7 +246,7 @@ func (s *server) changeChain(r *http.Request) (any, error) {
 	return s.b.ChangeChain(r.Context(), r.PathValue("chain"), change)
 }
 
-// recoverMember brings a switch in; the body names it.
+// recoverMember brings the switch that the body names into a chain.
 func (s *server) recoverMember(r *http.Request) (any, error) {
 	what, err := bodyOf[admin.Recovery](r)
 	if err != nil {
@@ -337,7 +340,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	flush := control.Flush
 	for {
-		// ends the stream of a client that does not read
+		// ends the stream if the client does not read
 		_ = control.SetWriteDeadline(time.Now().Add(keepAlive + answerTime))
 		events, more := s.b.Events(since)
 		for _, e := range events {

@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// backend records its calls, and answers from its fields.
+// backend is a backend for tests that records its calls, and answers from its fields.
 type backend struct {
 	mu     sync.Mutex
 	asked  []string
@@ -27,7 +27,7 @@ type backend struct {
 	events []admin.Event
 	more   chan struct{}
 
-	// the contents; nil chains: one chain without anything
+	// These fields are the backend's content. If chains is nil, there is one empty chain.
 	chains   []admin.Chain
 	keys     []admin.Key
 	switches []admin.Switch
@@ -285,7 +285,7 @@ func TestEvents(t *testing.T) {
 	if err := c.Events(t.Context(), 1, false, collect); err != nil || len(got) != 1 || got[0].ID != 2 {
 		t.Error(got, err)
 	}
-	// A stream that follows also delivers events that happen after its start.
+	// A stream with follow also delivers events that happen after its start.
 	enough := errors.New("enough")
 	err := c.Events(t.Context(), 0, true, func(e admin.Event) error {
 		switch e.ID {
@@ -320,8 +320,8 @@ func TestNoController(t *testing.T) {
 	}
 }
 
-// TestDirectoryPage: pages list each key once. If a controller does not know pages, it answers with
-// all keys, and the client selects the page.
+// TestDirectoryPage: pages list each key once. If a controller does not support pages, it answers
+// with all keys, and the client selects the page.
 func TestDirectoryPage(t *testing.T) {
 	all := []admin.Key{{Name: "a"}, {Name: "a/1"}, {Name: "a/2"}, {Name: "b"}, {Name: "c"}}
 	for name, old := range map[string]bool{"pages": false, "an old controller": true} {

@@ -47,13 +47,14 @@ func loadToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken creates a file with a new token, atomically. If the file exists by then, it is kept.
+// makeToken creates a file with a new token, atomically. If another process creates the file first,
+// that file is kept.
 func makeToken(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".token-*") // mode 0600
+	f, err := os.CreateTemp(dir, ".token-*") // CreateTemp gives the file mode 0600
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func makeToken(path string) error {
 // newSecret returns 256 random bits in hexadecimal.
 func newSecret() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails (crypto/rand)
+	_, _ = rand.Read(b) // crypto/rand never fails
 	return hex.EncodeToString(b)
 }
 
@@ -81,7 +82,8 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// passes are temporary secrets: one-time links and browsers' cookies. Only their hashes are stored.
+// passes holds temporary secrets: one-time links and browsers' cookies. It stores only their
+// hashes.
 type passes struct {
 	life time.Duration
 	most int
@@ -94,7 +96,7 @@ func newPasses(life time.Duration, most int) *passes {
 	return &passes{life: life, most: most, until: map[[sha256.Size]byte]time.Time{}}
 }
 
-// issue creates a secret. If there are too many, it drops the one that expires next.
+// issue creates a secret. If there are too many secrets, it drops the secret that expires next.
 func (p *passes) issue() string {
 	secret := newSecret()
 	p.mu.Lock()
@@ -115,9 +117,9 @@ func (p *passes) issue() string {
 	return secret
 }
 
-// holds reports whether a secret is valid. If use is set, the secret is invalid afterwards.
+// holds reports whether a secret is valid. If use is set, the secret becomes invalid.
 func (p *passes) holds(secret string, use bool) bool {
-	sum := sha256.Sum256([]byte(secret)) // the lookup's timing reveals nothing about the secret
+	sum := sha256.Sum256([]byte(secret)) // the timing of the lookup reveals nothing about the secret
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	until, ok := p.until[sum]

@@ -12,7 +12,7 @@ import (
 type Action interface{ String() string }
 
 // Persist asks the shell to make the record durable, and to call Persisted with the same Seq. The
-// shell must not start the actions after it before then.
+// shell must not start any later action before that call.
 type Persist struct {
 	Record Record
 	Seq    uint64
@@ -20,9 +20,9 @@ type Persist struct {
 
 // Install asks the shell to install a switch's part of the configuration (its chain_config entry,
 // multicast groups, service address and route), and to call Installed with the same Seq. If the
-// switch has all of it already, nothing needs to be written. Install must fail if the switch has
-// reconnected since it was requested: the switch may have come back empty, which SwitchUp reports
-// first.
+// switch already has its part, nothing needs to be written. Install must fail if the switch has
+// reconnected since the request, because the switch may have come back empty, which SwitchUp must
+// report first.
 type Install struct {
 	Switch     string
 	Config     Config
@@ -30,9 +30,9 @@ type Install struct {
 	Seq        uint64
 }
 
-// Reconnect asks the shell to close the connection to a switch, to open another one, and to call
-// SwitchUp once it has read the switch's content again. By then, requests of the former connection
-// must no longer take effect. Meanwhile the machine treats the switch as down.
+// Reconnect asks the shell to close the connection to a switch, to open a new one, and to call
+// SwitchUp once it has read the switch's content again. Before that call, requests of the former
+// connection must have stopped taking effect. Meanwhile the machine treats the switch as down.
 type Reconnect struct {
 	Switch string
 	Why    string
@@ -42,10 +42,10 @@ type Reconnect struct {
 // replies, the shell passes the reply to LeaseReply.
 type Lease struct {
 	Switch   string
-	Number   uint16 // the switch's reply repeats it
+	Number   uint16 // The switch's reply contains the same number.
 	Epoch    uint16
-	Clock    uint64        // the switch's clock as last heard, in microseconds; 0: never heard
-	Duration time.Duration // length of the lease from Clock on; 0: no lease, the switch only answers
+	Clock    uint64        // the last clock that the switch reported, in microseconds; 0: none
+	Duration time.Duration // The lease lasts for Duration after Clock; 0 only asks for a reply.
 	// Every is the time between two LEASEs to this switch. Any message from the switch within that
 	// time counts as an answer (Alive), and any answered call within that time as progress
 	// (Working).
@@ -55,9 +55,9 @@ type Lease struct {
 // Redrive asks the shell to re-propagate from Via the newest version of each key that is dirty at
 // any switch of From, and to call Redriven. The shell sends only versions that it read from a
 // switch with epoch Epoch, and sends them with that epoch. With Drain, the action ends only when
-// every member is clean and all hold the same version of every key. With Stuck, the shell sends
-// only keys that two reads, StuckFor apart, find dirty with the same version, because every write
-// makes its key dirty for a moment.
+// every member is clean and all members hold the same version of every key. Every write makes its
+// key dirty for a moment. With Stuck, the shell therefore reads twice, StuckFor apart, and sends
+// only keys that are dirty with the same version both times.
 type Redrive struct {
 	Epoch uint16
 	From  []string
@@ -83,10 +83,10 @@ type Rejoin struct {
 
 // Copy asks the shell to write Donor's content of a chain into To, and to call Copied. It writes
 // the key index entries first, then the newest version of every slot and the record of every
-// session, each only if To has an older one. With Compare, the copy ends only when To has
-// committed the newest version of each of Donor's slots and has Donor's session records. With
-// Passed, writes pass To on their way to Donor, and the copy ends only when To has accepted the
-// content that Donor had at the first read, or something newer.
+// session, each only if To has an older one. With Compare, the copy ends only when To has committed
+// the newest version of each of Donor's slots and has Donor's session records. With Passed, writes
+// pass To on their way to Donor. Then the copy ends only when To has accepted the content of
+// Donor's first read, or something newer.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string
@@ -100,8 +100,9 @@ type CancelCopy struct{ Seq uint64 }
 
 // InsertKeys and DeleteKeys ask the shell to write or delete the key_index entries of an
 // operation's keys, or of the keys' aliases, at one switch, and to call KeysDone. Existing entries
-// are corrected. Entries of keys that are being added are hidden: clients find no key. Entries of
-// keys that are being removed are closed: the head accepts only the controller's writes to them.
+// are corrected. Entries of keys that are being added are hidden, so clients do not find the keys.
+// Entries of keys that are being removed are closed, so the head accepts only the controller's
+// writes to them.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int
@@ -124,13 +125,13 @@ type DeleteKeys struct {
 }
 
 // DrainKeys asks the shell to re-propagate the dirty slots of an operation's keys, by their
-// aliases, until all members are clean and equal; to keep the slots' content; and to call
-// KeysDone.
+// aliases, until all members are clean and equal. The shell then keeps the slots' content, and
+// calls KeysDone.
 type DrainKeys struct {
 	Op      OpID
 	Attempt int
 	Epoch   uint16
-	Members []string // head first
+	Members []string // ordered from head to tail
 }
 
 // WriteKeys asks the shell to send the first write of each of an operation's keys to the head
@@ -147,7 +148,7 @@ type DeleteValues struct {
 	Head    string
 }
 
-// CancelKeys cancels the operation's running action; the machine will start it again.
+// CancelKeys cancels the operation's running action. The machine will start the action again.
 type CancelKeys struct{ Op OpID }
 
 // Done reports the end of an operation.

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Change is an operator's change; nil fields stay as they are.
+// Change is an operator's change of a chain. Settings whose fields are nil stay as they are.
 type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
 	Members []string
-	// Rest says that switches that are left out of Members are left out only for a while. They
-	// stay intended members of the chain, and come back by Recover or automatically (rejoin.go).
+	// Rest says that switches that are missing in Members leave only for a while. They stay
+	// intended members of the chain, and come back by Recover or automatically (rejoin.go).
 	Rest bool
 }
 
@@ -46,8 +46,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
 		// The switches need no new configuration, because each LEASE says how long it lasts.
-		// Shorter leases take over as the longer ones run out. (Longer leases must be on record
-		// before the first one is given, so that the next controller knows about them.)
+		// Shorter leases take effect as the longer leases run out. (If leases become longer, that
+		// must be on record before the first longer lease is given, so that the next controller
+		// knows about it.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {
@@ -65,7 +66,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 
 // settleFor ends an operation that leaves the chain's configuration as it is. If members are
 // missing and wanted is not nil, wanted becomes the list of intended members, so the chain no
-// longer waits for the missing ones.
+// longer waits for the missing members.
 func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	if wanted != nil && len(m.missing()) > 0 {
 		m.wanted, m.short, m.unsaved = wanted, false, true
@@ -150,14 +151,14 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	if len(joining) > 0 && m.holdsData() {
 		return fail(ErrRefused, "%s would start empty: a chain that holds keys grows by recovery, one switch at a time, and behind its tail", strings.Join(joining, ", "))
 	}
-	// all other switches have lost the values, but those in old may have outdated ones
+	// the switches in old may hold outdated values, and all others have lost the values
 	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() {
 		return fail(ErrRefused, "%s may hold values of before: when the chain is ready it can be brought in, empty (recover)", strings.Join(old, ", "))
 	}
 	if len(away) > 0 {
 		return fail(ErrUnavailable, "%s must have the new configuration and is not connected: try again, or leave it out", strings.Join(away, ", "))
 	}
-	// Members may still leave, and the chain may be thawed.
+	// Even when only reserved epochs are left, members may leave and the chain may be thawed.
 	if m.sparing() && (len(joining) > 0 || !inOrder(members, m.cfg.Members) || next.Lease != m.cfg.Lease ||
 		next.Freeze != m.cfg.Freeze && next.Freeze != Thawed) {
 		return fail(ErrRefused, "the chain has used %d of its %d epochs: %s", m.cfg.Epoch, MaxEpoch, usedUp)
@@ -169,7 +170,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	return next, reorder, nil
 }
 
-// inOrder reports whether some is all with zero or more members left out.
+// inOrder reports whether some equals all after zero or more members are removed from all.
 func inOrder(some, all []string) bool {
 	for _, s := range all {
 		if len(some) > 0 && some[0] == s {

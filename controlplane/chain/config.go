@@ -13,14 +13,14 @@ type Time = time.Duration
 // Role is a switch's part in a chain, with the numbers of the P4 program (8 bits).
 type Role uint8
 
-// The roles of docs/protocol.md.
+// These are the roles of docs/protocol.md.
 const (
 	None     Role = 0
 	Replica  Role = 1
 	Head     Role = 2
 	Tail     Role = 3
-	HeadTail Role = 4 // a chain of one
-	Shadow   Role = 5 // is being filled, after the tail
+	HeadTail Role = 4 // a switch that is the only member of its chain
+	Shadow   Role = 5 // a switch after the tail that is being filled
 )
 
 func (r Role) String() string {
@@ -46,11 +46,11 @@ const (
 
 func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"}[f] }
 
-// MaxEpoch is the highest epoch: epochs have 16 bits.
+// MaxEpoch is the highest epoch. It has this value because epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for essential changes of a chain: to continue without
-// members, and to thaw. When only these are left, other changes are refused.
+// reserved is how many epochs are kept for essential changes of a chain, which are failovers and
+// thawing. When only these epochs are left, other changes are refused.
 const reserved = 1024
 
 // usedUp tells the operator what to do when only reserved epochs are left.
@@ -59,15 +59,15 @@ const usedUp = "nothing but failovers is possible any more; begin anew with empt
 // Config is one configuration of a chain.
 type Config struct {
 	Epoch   uint16        `json:"epoch"`
-	Members []string      `json:"members"` // head first
+	Members []string      `json:"members"` // ordered from head to tail
 	Freeze  Freeze        `json:"freeze,omitempty"`
-	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without a lease
+	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0 means that members need no lease
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
 	// Filling says that writes pass Shadow on their way to the tail, while the controller copies
-	// earlier writes into it. Shadow answers no client, and does not count as a member when members
-	// are judged. A controller that does not support Filling sees a shadow and removes it from the
-	// chain, which is safe.
+	// earlier writes into it. Shadow answers no client, and does not count as a member. A
+	// controller that does not support Filling sees a shadow and removes it from the chain, which
+	// is safe.
 	Filling bool `json:"filling,omitempty"`
 }
 
@@ -78,11 +78,11 @@ type Assignment struct {
 	Frozen           bool
 	LeaseRequired    bool
 	Epoch            uint16
-	Head, Next, Tail string // Next is "" at the tail and outside the chain
+	Head, Next, Tail string // Next is "" at the tail, and at switches outside the chain
 }
 
-// Filling reports whether the part is that of a switch that is being filled: writes pass it, and it
-// may lack earlier writes. Only such a replica has the same switch as head and tail, so a
+// Filling reports whether a switch with this part is being filled. Writes pass such a switch, and
+// it may lack earlier writes. Only such a replica has the same switch as head and tail, so a
 // controller without a record can recognize it. Clients are not sent to it. If a client writes to
 // it anyway, the tail answers NOT_SERVING.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
@@ -90,7 +90,8 @@ func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tai
 // Holds reports whether a switch with this part has the chain's data, so that it may answer.
 func (a Assignment) Holds() bool { return a.Role.Member() && !a.Filling() }
 
-// Assignment returns a switch's part. A switch that is not in the configuration has role NONE.
+// Assignment returns a switch's part of the configuration. A switch that is not in the
+// configuration has role NONE.
 func (c Config) Assignment(sw string) Assignment {
 	way := c.way()
 	last := len(way) - 1
@@ -118,15 +119,15 @@ func (c Config) Assignment(sw string) Assignment {
 		a.Next = way[i+1]
 	}
 	if c.Filling && sw == c.Shadow {
-		// the switch being filled must not answer: it needs a lease, even in a chain whose members
-		// need none, and gets none
+		// The switch that is being filled must not answer. So it needs a lease, even in a chain
+		// whose members need none, but it gets none.
 		a.Head, a.LeaseRequired = a.Tail, true
 	}
 	return a
 }
 
-// way lists the switches that writes pass, head first: the members and, before the tail, the
-// switch that is being filled.
+// way lists the switches that writes pass, head first. These are the members and, before the tail,
+// the switch that is being filled.
 func (c Config) way() []string {
 	if !c.Filling {
 		return c.Members
@@ -187,24 +188,24 @@ type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
 	// Blank says that no switch holds data of the chain. Either the chain is new, or everything was
-	// lost. Until Config is installed any switch may be a member.
+	// lost. Any switch may become a member until Config is installed.
 	Blank bool `json:"blank,omitempty"`
 	// Fence lists switches that were members before and are not in Config. No part of Config may be
 	// installed until they are fenced. FenceLease is the longest lease from an earlier
 	// configuration that any switch can still hold, if it is longer than Config's lease.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
-	// Wanted are the intended members, including those that were lost and will come back. Records
+	// Wanted lists the intended members, including those that were lost and will come back. Records
 	// of earlier releases lack it.
 	Wanted []string `json:"wanted,omitempty"`
 	// Since maps each of Config's members to the epoch in which it became one. If a switch left and
-	// came back, the content that it has from before does not count as a member's. In records of
-	// earlier releases Since is absent, and only content with Config's epoch counts.
+	// came back, its content from the earlier membership does not count. In records of earlier
+	// releases Since is absent, and only content with Config's epoch counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }
 
-// intended returns the intended members by a record. A record without Wanted does not list the
-// switches that an earlier controller had given up, or that an operator had left out.
+// intended returns the intended members that a record lists. A record without Wanted does not list
+// the switches that an earlier controller had given up, or that an operator had left out.
 func (r *Record) intended() []string {
 	out := slices.Clone(r.Wanted)
 	for _, s := range r.Config.Members {

@@ -9,9 +9,9 @@ import (
 )
 
 // Failover decides which members are considered failed, and makes the chain without them. Safety
-// does not depend on it: if a member is given up although it is alive, it is fenced, or its lease
-// runs out, before the shorter chain is installed (advance), exactly as when an operator removes a
-// member.
+// does not depend on these decisions. Even if a live member is given up, it is fenced, or its lease
+// runs out, before the shorter chain is installed (advance). The same happens if an operator
+// removes a member.
 
 // unheardLeases is how many LEASEs in a row may stay unanswered. It counts LEASEs instead of time,
 // so a controller that was itself stopped for a while gives up no member. If the controller is
@@ -21,11 +21,11 @@ const (
 	mostExcused   = 3 * unheardLeases
 )
 
-// stranger is a factor: a controller that has just started waits stranger times FailureTimeout for
+// stranger is a factor. A controller that has just started waits stranger times FailureTimeout for
 // a member that has not connected to it yet.
 const stranger = 10
 
-// givenUpAt returns when a member that is not connected will be considered failed.
+// givenUpAt returns the time from which a member that is not connected counts as failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
 	if v.up || !m.cfg.IsMember(sw) {
@@ -34,7 +34,8 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if m.o.FailureTimeout == 0 && !v.leaving {
 		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
-	// a leaving member, too: fencing it when it connects is better than waiting for its lease
+	// This wait also applies to a leaving member, because fencing it when it connects is better
+	// than waiting for its lease.
 	if !v.met {
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
@@ -69,13 +70,14 @@ func (m *Machine) suspect(now Time, sw string) string {
 
 // givenUp reports whether the configuration that the machine is making durable leaves out a member
 // that has failed. Such a member gets no more leases, so the controller hears nothing from it. It
-// stays given up, because otherwise two silent members would take turns whenever persisting takes
-// long, and use up the epochs.
+// stays given up until that is done. Otherwise two silent members would be given up in turn
+// whenever persisting takes long, and would use up the epochs.
 func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }
 
-// failover continues without the members that have failed or are leaving, as long as one is left.
+// failover continues without the members that have failed or are leaving, as long as a member is
+// left.
 func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return
@@ -114,7 +116,9 @@ func (m *Machine) failover(now Time) {
 	}
 	m.event("chain.failover", strings.Join(gone, ", "), "%s: the chain goes on without it", why)
 	n := m.next(m.cfg.Epoch, left)
-	if n.Freeze == FreezeHead { // it was draining to change its order, and that request has to be repeated
+	// the chain was draining because its order was to change, and that change must be requested
+	// again
+	if n.Freeze == FreezeHead {
 		n.Freeze = Thawed
 	}
 	m.begin(now, n, nil)

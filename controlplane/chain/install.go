@@ -11,33 +11,34 @@ import (
 // retry is how long the machine waits before it repeats a request that a switch refused.
 const retry = 500 * time.Millisecond
 
-// change is a configuration on its way, first in Machine.persisting and then in Machine.change.
-// The changes of one operation follow each other, with rising epochs.
+// change is a configuration that is not complete yet. Machine.persisting holds it first, and
+// Machine.change after that. The changes of one operation follow each other, with rising epochs.
 type change struct {
-	config Config // zero in a recovery that is still erasing
-	op     OpID   // operation that requested it; 0: the machine itself
-	// then is the configuration to begin when the chain has drained; until then config freezes the
-	// head. nil: none. It gets its epoch when it begins.
+	config Config // zero while a recovery erases the joiner
+	op     OpID   // the operation that requested the change; 0 if the machine requested it
+	// The configuration `then` begins when the chain has drained, and gets its epoch at that time.
+	// Until it begins, config freezes the head. The field is nil if no configuration follows.
 	then    *Config
-	seq     uint64 // of its Persist, or of its Erase
-	retryAt Time   // when to persist it again; 0: a Persist is under way, or done
+	seq     uint64 // sequence number of the change's Persist or Erase
+	retryAt Time   // when to repeat a failed Persist; 0 if a Persist is under way or done
 	tried   bool   // a Persist has failed, and an event has reported it
-	// joiner is the switch that is being recovered, "" if there is none; stage is the recovery's
-	// stage. If there is a joiner, then is nil.
+	// joiner is the switch that is being recovered, or "", and stage is the stage of that recovery.
+	// If there is a joiner, the field `then` is nil.
 	joiner string
 	stage  stage
-	// wanted are the intended members while this configuration is being made, and after are those
-	// once `then` has begun; nil: no change (Machine.wanted).
+	// wanted lists the intended members while this configuration is being made. after lists the
+	// intended members once `then` has begun. If nil, they do not change (Machine.wanted).
 	wanted, after []string
-	// own is the change that the machine was about to make itself when an operator's change came
-	// first. The machine continues with it if the operator's change cannot be recorded. nil: none.
+	// own is a change by the machine itself that an operator's change has overtaken. The machine
+	// continues with own if the operator's change cannot be recorded.
 	own *change
-	// by is the deadline for emptying the joiner.
+	// The joiner must have been emptied by this time.
 	by Time
 }
 
-// begin starts a configuration: it is made durable before any switch gets it. op is the operation
-// that requested it (nil: the machine itself). A configuration that was on its way is replaced.
+// begin starts a configuration. The configuration is made durable before any switch gets it. op is
+// the operation that requested it, or nil if the machine itself did. begin replaces a configuration
+// that was not complete yet.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if !m.fills(c) && (m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch) {
 		if !m.exhausted {
@@ -76,15 +77,15 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persist(now)
 }
 
-// fills reports whether a configuration differs from the present one only in that the switch that
-// was being filled is a member. Both have the same epoch, since nothing changes for other
-// switches.
+// fills reports whether a configuration differs from the present one only in one point: the switch
+// that was being filled has become a member. Both configurations have the same epoch, because
+// nothing changes for other switches.
 func (m *Machine) fills(c Config) bool {
 	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
 }
 
-// overtaken ends an operation because another configuration takes precedence: that of by or, if by
-// is nil, the machine's own.
+// overtaken ends the operation of change c, because another configuration takes precedence. That is
+// the configuration of change `by`, or the machine's own if `by` is nil.
 func (m *Machine) overtaken(c, by *change) {
 	why := "a switch was lost meanwhile, and the chain changes for that"
 	if by != nil && by.op != 0 {
@@ -115,12 +116,13 @@ func (m *Machine) record(now Time, c Config) Record {
 	return r
 }
 
-// save makes the present state durable. The chain does not wait for it, but saveFor does.
+// save makes the present state durable. Only saveFor waits until that is done; the chain does not.
 func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
-	// (A controller that does not know Filling would not find, in the switches, the configuration
-	// that it considers installed.)
+	// While Filling is set, the record says that the configuration is not installed. Otherwise a
+	// controller that does not know Filling would look for this configuration in the switches in
+	// vain.
 	r := m.record(now, m.cfg)
 	r.Installed, r.Wanted, r.Since = m.installed && !m.cfg.Filling, slices.Clone(m.wanted), maps.Clone(m.since)
 	m.do(Persist{r, m.seq})
@@ -138,8 +140,8 @@ func (m *Machine) sinceIn(c Config) map[string]uint16 {
 	return since
 }
 
-// leavers lists the switches to fence before c: members that are not in it, and earlier members
-// that have not been fenced yet.
+// leavers lists the switches that must be fenced before configuration c. These are members that are
+// not in c, and earlier members that have not been fenced yet.
 func (m *Machine) leavers(c Config) []string {
 	var out []string
 	for _, s := range m.inOrder(slices.AppendSeq(slices.Clone(m.cfg.Members), maps.Keys(m.fence))) {
@@ -150,7 +152,7 @@ func (m *Machine) leavers(c Config) []string {
 	return out
 }
 
-// Persisted answers Persist.
+// Persisted reports the result of a Persist.
 func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	p := m.persisting
 	if seq == m.unrecorded {
@@ -161,16 +163,17 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.saved(seq, err)
 	m.unsaved = m.unsaved || err != nil
 	switch {
-	case p == nil || p.seq != seq: // the record of a change that is done
+	case p == nil || p.seq != seq: // this answer belongs to a change that has ended
 		if err != nil {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
-	case err != nil && p.op != 0 && m.change == nil: // (change is set in a reordering, which must continue)
+	case err != nil && p.op != 0 && m.change == nil: // m.change is set only in a reordering, which must continue
 		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
 		if p.own != nil {
 			p.own.retryAt = now + retry
-		} else { // either it was recorded anyway, or the next record includes it
+		} else {
+			// The record may contain the failed change or not, so it is written again.
 			m.save(now)
 		}
 	case err != nil:
@@ -210,7 +213,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 		m.countEpochs(m.cfg.Epoch, p.config.Epoch)
 		same := m.fills(p.config)
 		m.cfg, m.installed, m.change = p.config, false, p
-		if p.joiner != "" { // from here on it is being filled: it has lost its values, but it is not empty
+		// From here on the joiner is being filled: it has lost its values, but it is not empty.
+		if p.joiner != "" {
 			m.view[p.joiner].lost = false
 			m.rejoinCost = m.rejoinCost || p.joiner == m.rejoiner
 		}
@@ -226,7 +230,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// countEpochs reports how many epochs are used, at one half and at each further eighth.
+// countEpochs reports the number of used epochs when half of all epochs are used, and at each
+// further eighth.
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {
@@ -238,13 +243,14 @@ func (m *Machine) countEpochs(was, is uint16) {
 // sparing reports whether only reserved epochs are left.
 func (m *Machine) sparing() bool { return m.cfg.Epoch > MaxEpoch-reserved }
 
-// has reports whether a switch has acknowledged its part of the configuration.
+// has reports whether a switch has acknowledged its part of the present configuration.
 func (m *Machine) has(sw string) bool {
 	v := m.view[sw]
 	return v.acks != nil && *v.acks == m.cfg.Assignment(sw)
 }
 
-// install requests a switch's part, unless a request is under way or was refused a moment ago.
+// install asks a switch to install its part of the configuration, unless such a request is under
+// way or was refused a moment ago.
 func (m *Machine) install(now Time, sw string) {
 	v := m.view[sw]
 	if !v.up || v.installs != 0 || now < v.retryAt && v.failed || v.lost && m.cfg.IsMember(sw) {
@@ -265,10 +271,11 @@ func (m *Machine) install(now Time, sw string) {
 	m.do(Install{Switch: sw, Config: m.cfg, Assignment: m.cfg.Assignment(sw), Seq: m.seq})
 }
 
-// Installed answers Install.
+// Installed reports the result of an Install.
 func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	v := m.view[sw]
-	// from a switch that has left, for another configuration, or from an earlier connection
+	// The answer comes from a switch that has left, is for another configuration, or belongs to an
+	// earlier connection.
 	if v == nil || v.installs != seq {
 		return
 	}
@@ -286,7 +293,7 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	a := m.cfg.Assignment(sw)
 	if v.acks == nil || *v.acks != a {
 		v.acks = &a
-		v.lease.renew(now) // the lease of the new epoch at once
+		v.lease.renew(now) // grant a lease of the new epoch at once
 		v.lease.sinceAck = 0
 	}
 	v.everAcked = true
@@ -294,7 +301,8 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 	m.step(now)
 }
 
-// step does everything that can be done now. Every input ends with it, or waits for an answer.
+// step does everything that can be done now. Every input calls step at its end, unless it waits for
+// an answer.
 func (m *Machine) step(now Time) {
 	m.stepped = now
 	m.enter(now)
@@ -309,7 +317,8 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // (otherwise that record includes this)
+	// the pending record will contain the state that is to be recorded here
+	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil {
 		m.recordAt = 0
 		m.save(now)
 		m.unrecorded = m.seq
@@ -333,10 +342,10 @@ func (m *Machine) step(now Time) {
 	m.check()
 }
 
-// advance brings the configuration one step further: first fencing, then members from the tail to
-// the head.
+// advance brings the configuration one step further. It first fences switches, and then installs
+// members from the tail to the head.
 func (m *Machine) advance(now Time) {
-	if m.cfg.Shadow != "" && m.change == nil { // otherwise operations would wait for a joiner that may never come
+	if m.cfg.Shadow != "" && m.change == nil { // without this, operations would wait for a joiner that may never come
 		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
 		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 		return
@@ -344,7 +353,7 @@ func (m *Machine) advance(now Time) {
 	near := m.near()
 	for _, s := range near {
 		if v := m.view[s]; v.failed && m.has(s) {
-			m.install(now, s) // it has its assignment, but refused another part
+			m.install(now, s) // the switch has its chain_config entry, but refused another part
 		}
 	}
 	for _, s := range near {
@@ -382,7 +391,7 @@ func (m *Machine) advance(now Time) {
 	m.enter(now)
 	for _, s := range near {
 		if !m.cfg.IsMember(s) && s != m.cfg.Shadow && !m.has(s) {
-			m.install(now, s) // the chain waits for none of these
+			m.install(now, s) // the chain does not wait for these switches
 		}
 	}
 	for _, together := range m.order() {
@@ -417,22 +426,22 @@ func (m *Machine) advance(now Time) {
 		n := m.next(m.cfg.Epoch, m.cfg.Members)
 		n.Freeze = Thawed
 		m.begin(now, n, nil)
-	case !m.redriven: // an earlier controller may have stopped before it
+	case !m.redriven: // an earlier controller may have stopped before it re-propagated dirty keys
 		m.startRedrive()
 	}
 }
 
-// order returns groups of switches that get the configuration one group after the other; the
+// order returns groups of switches. The groups get the configuration one after the other. The
 // switches of one group get it at the same time. The order avoids sending a write to a member that
-// would drop it, because the client would then have to wait and send it again. Nothing else
-// depends on the order.
+// would drop it, because the client would then have to wait and send it again. Nothing else depends
+// on the order.
 //
 //   - Normally: tail first, head last, one after the other.
 //   - If a switch is being brought in, that switch comes first, because no write has to pass it
 //     yet; then all others but the head at once; then the head. So writes stop for two steps,
 //     however long the chain is.
-//   - If the chain freezes, the head comes first. It refuses later writes, and most writes that
-//     are under way get through before the others have the configuration.
+//   - If the chain freezes, the head comes first. It refuses later writes, and most writes that are
+//     under way get through before the others have the configuration.
 //   - If the chain thaws, the head comes last, after the others at once: until then there are no
 //     writes. A switch that is still being filled comes after the head.
 func (m *Machine) order() (groups [][]string) {
@@ -458,7 +467,7 @@ func (m *Machine) finish(now Time) {
 	first := m.blank
 	m.installed, m.blank = true, false
 	m.save(now)
-	if first { // no client writes before the record says that there is data to lose
+	if first { // clients may write only after the record says that there is data to lose
 		m.unrecorded = m.seq
 	}
 	m.event("chain.installed", "", "%v", m.cfg)
@@ -483,8 +492,8 @@ func (m *Machine) finish(now Time) {
 	m.startRedrive()
 }
 
-// startRedrive re-propagates what an earlier configuration left dirty. A frozen chain would drop
-// the writes, so this waits until the chain is thawed.
+// startRedrive re-propagates the keys that an earlier configuration left dirty. A frozen chain
+// would drop the writes, so startRedrive waits until the chain is thawed.
 func (m *Machine) startRedrive() {
 	m.redriven = true
 	if m.canRedrive() {
@@ -497,8 +506,8 @@ func (m *Machine) canRedrive() bool {
 	return !m.redriving && m.installed && m.cfg.Freeze == Thawed && m.holdsKeys()
 }
 
-// StuckFor is how long a key must have been dirty with one version before it is re-propagated
-// while the configuration does not change. sweepEvery is how often this is checked.
+// StuckFor is how long a key must stay dirty with one version before sweep re-propagates it.
+// sweepEvery is the time between two sweeps.
 const (
 	StuckFor   = 300 * time.Millisecond
 	sweepEvery = 500 * time.Millisecond
@@ -506,8 +515,8 @@ const (
 
 // sweep looks for keys that stay dirty while the configuration does not change, because an
 // acknowledgement was lost, or because a write was lost and its client is gone. It pauses while a
-// switch is being brought in: that already reads all slots of all members, and at its end writes
-// wait for such a read.
+// switch is being brought in, because that already reads all slots of all members. The last of
+// these reads delays writes, so it must not be slowed down.
 func (m *Machine) sweep() {
 	switch {
 	case m.redriveBad:
@@ -518,7 +527,7 @@ func (m *Machine) sweep() {
 	}
 }
 
-// Redriven answers Redrive.
+// Redriven reports the result of a Redrive.
 func (m *Machine) Redriven(now Time, epoch uint16, err error) {
 	if epoch != m.cfg.Epoch || !m.redriving {
 		return

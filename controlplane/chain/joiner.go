@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Joiners are switches that a chain waits for and that have never had its data: a switch that is
-// being brought in (recover.go), or one that a change makes a member of a chain without keys.
-// Nothing is lost if the chain continues without a joiner, so it waits for one no longer than for
-// a member that has failed, whatever FailureTimeout says, and in every stage:
+// A joiner is a switch that a chain waits for and that has never had the chain's data. Either it is
+// being brought in (recover.go), or a change makes it a member of a chain without keys. Nothing is
+// lost if the chain continues without a joiner. So in every stage the chain waits for a joiner no
+// longer than for a failed member, whatever FailureTimeout says:
 //
 //   - A joiner gets LEASEs of duration 0. They do not let it serve, but it answers them. A silent
 //     joiner is given up like a member (unheardLeases).
@@ -24,16 +24,15 @@ const (
 	// may take stepsMost times as long.
 	stepMost  = time.Second
 	stepsMost = 10
-	// leastLease and mostLease bound the lease length by which a joiner is judged, so that a chain
+	// leastLease and mostLease bound the lease length that joinerLease returns, so that a chain
 	// with long leases does not wait for a joiner for minutes.
 	leastLease, mostLease = 100 * time.Millisecond, 600 * time.Millisecond
-	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but
-	// is slow. Each time that the comparison does not end in time, the next one gets twice as
-	// long.
+	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but is
+	// slow. If a comparison does not end in time, the next comparison may take twice as long.
 	freezeMost = 8 * time.Second
 )
 
-// joinerLease returns the lease length by which a joiner is judged.
+// joinerLease returns the lease length from which a joiner's time limits follow.
 func (m *Machine) joinerLease() time.Duration {
 	if m.cfg.Lease == 0 {
 		return mostLease
@@ -41,8 +40,9 @@ func (m *Machine) joinerLease() time.Duration {
 	return min(max(m.cfg.Lease, leastLease), mostLease)
 }
 
-// askEvery is the time between two LEASEs that probe a joiner. If writes pass the joiner, or will
-// once it has its part, they wait for it, in total at most for the length of a lease.
+// askEvery returns the time between two LEASEs that probe a joiner. The time is halved if writes
+// pass the joiner, or will pass it once it has its part, because these writes wait for the joiner.
+// In total, they wait at most for the length of a lease.
 func (m *Machine) askEvery() time.Duration {
 	if c := m.change; m.cfg.Filling || c != nil && c.joiner != "" && c.stage == joining {
 		return m.joinerLease() / (2 * renewals)
@@ -50,8 +50,8 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner returns the switch that is being brought in and is not a member yet, and its stage; "" if
-// there is none.
+// joiner returns the switch that is being brought in and is not a member yet, and its stage. It
+// returns "" if there is no such switch.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
 	if m.persisting != nil {
@@ -63,7 +63,8 @@ func (m *Machine) joiner() (string, stage) {
 	return c.joiner, c.stage
 }
 
-// joins reports whether the chain waits for a switch that has never had its data.
+// joins reports whether a switch is a joiner: the chain waits for it, and it has never had the
+// chain's data.
 func (m *Machine) joins(sw string) bool {
 	if !m.decided || m.blank { // a new chain has only joiners, and waits for all of them
 		return false
@@ -74,14 +75,14 @@ func (m *Machine) joins(sw string) bool {
 	return m.cfg.IsMember(sw) && !m.installed && !m.holds(sw)
 }
 
-// holds reports whether a member has had its part since it became a member this time. A switch that
-// left and came back may still have its earlier part, and answer with outdated values.
+// holds reports whether a member has acknowledged its part since it last became a member. A switch
+// that left and came back may still have its earlier part, and answer with outdated values.
 func (m *Machine) holds(sw string) bool {
 	a := m.view[sw].acks
 	return a != nil && a.Holds() && a.Epoch >= m.since[sw]
 }
 
-// joiners lists the switches that the chain waits for.
+// joiners lists the joiners that the chain waits for.
 func (m *Machine) joiners() (out []string) {
 	if j, _ := m.joiner(); j != "" {
 		out = append(out, j)
@@ -94,7 +95,7 @@ func (m *Machine) joiners() (out []string) {
 	return out
 }
 
-// Joining lists the switches that the chain waits for.
+// Joining lists the joiners that the chain waits for.
 func (m *Machine) Joining() []string { return m.joiners() }
 
 // interrupts reports whether an operator's change may take precedence over the change that is
@@ -116,8 +117,8 @@ func (m *Machine) Working(now Time, sw string) {
 	}
 }
 
-// partBy returns the deadline for a joiner to install its part of the configuration; false if none
-// was sent to it.
+// partBy returns the deadline for a joiner to install its part of the configuration. It returns
+// false if no part was sent to the joiner.
 func (m *Machine) partBy(sw string) (Time, bool) {
 	v := m.view[sw]
 	switch {
@@ -159,8 +160,8 @@ func (m *Machine) Untold(now Time, sw string, why error) {
 }
 
 // freezeEnds ends a comparison if the chain has been frozen for it long enough. A joiner that
-// answers is only slow: it is compared again, with more time, after the chain has accepted writes
-// for a while.
+// answers is only slow. So it is compared again, with more time, after the chain has accepted
+// writes for a while.
 func (m *Machine) freezeEnds(now Time) {
 	j, at := m.joiner()
 	if m.freezeUntil == 0 || now < m.freezeUntil || j == "" || at != comparing {
@@ -188,7 +189,7 @@ func (m *Machine) frozenFor(now Time, c *change) {
 	case c.stage == comparing && c.joiner != "":
 		m.frozenAt, m.freezeUntil = now, now+m.freezeFor/2
 	case c.stage == joining && c.joiner != "" && m.freezeUntil > 0:
-		// Removing the joiner takes another configuration.
+		// Removing the joiner takes another configuration, so some time is kept for that.
 		m.freezeUntil = max(m.frozenAt+m.freezeFor*3/4, now+m.joinerLease()/4)
 	default:
 		m.freezeUntil = 0

@@ -11,17 +11,17 @@ type keyWork int
 
 const (
 	addKeys      keyWork = iota
-	removeKeys           // with their values
-	detachKeys           // out of clients' sight; values stay in the slots, reachable by an alias
-	reattachKeys         // undoes detachKeys
+	removeKeys           // remove keys and their values
+	detachKeys           // hide keys from clients; their values stay in the slots, reachable by an alias
+	reattachKeys         // undo detachKeys
 )
 
 // keyStage is one stage of an operation. Stages that make or delete entries go from member to
-// member; each of the others is one step.
+// member. Every other stage is a single step.
 type keyStage int
 
 const (
-	insertStage      keyStage = iota // write entries, tail first; hidden ones if keys are being added
+	insertStage      keyStage = iota // write entries, tail first; the entries of new keys are hidden
 	writeStage                       // send the first write through the chain, until all members are clean
 	openStage                        // open the hidden entries, tail first
 	removeStage                      // send tombstones through the chain, until all members are clean
@@ -66,13 +66,13 @@ type keyOp struct {
 	work    keyWork
 	waiting bool // the operation waits until the configuration is ready
 	at      int  // index of the present stage
-	// index of the present member in that stage, from the tail when inserting, from the head when
-	// deleting
+	// member is the index of the present member in that stage. Insertions count from the tail, and
+	// deletions count from the head.
 	member   int
 	attempt  int
 	running  bool
 	retryAt  Time
-	rollback error // why an entry was refused; nil: none was
+	rollback error // why a switch refused an entry; nil if no switch did
 }
 
 func (o *keyOp) stages() []keyStage {
@@ -104,10 +104,10 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.step(now)
 }
 
-// canKeys reports whether operations on keys can run: the configuration accepts writes, is not one
-// that an earlier controller left in the middle of a change, and is not being changed. Emptying a
-// switch that will be brought in does not count as a change, because it may take long, for example
-// if the switch has lost power.
+// canKeys reports whether operations on keys can run. The configuration must accept writes, and
+// must not be changing. It must not be one that an earlier controller left in the middle of a
+// change. Emptying a switch that will be brought in does not count as a change, because it may take
+// long, for example if the switch has lost power.
 func (m *Machine) canKeys() bool {
 	return (m.phase() == Ready || m.erasing()) && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
@@ -115,8 +115,8 @@ func (m *Machine) canKeys() bool {
 // recorded reports whether the durable record says that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
-// restart begins an operation again with the present members. Each of its steps may have been done
-// in part before.
+// restart begins an operation again with the present members. Parts of each step may have been done
+// before.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++
 	o.waiting, o.at, o.member, o.running, o.retryAt = false, 0, 0, false, 0
@@ -156,7 +156,7 @@ func (m *Machine) stepKeys(now Time) {
 			target = members[o.member]
 		}
 		if !m.view[target].up {
-			continue // the operation continues when SwitchUp is called
+			continue // when the switch is back, SwitchUp continues the operation
 		}
 		o.running, o.retryAt = true, 0
 		switch o.stage() {
@@ -180,9 +180,9 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. again
-// is false for a permanent error of the switch (for example, the table is full), and true for one
-// that may go away (for example, the connection was lost).
+// KeysDone reports the result of InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues or
+// DrainKeys. again is false for a permanent error of the switch (for example, the table is full),
+// and true for an error that may go away (for example, the connection was lost).
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -196,8 +196,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 		o.retryAt = now + retry
 	case err != nil && (inserting || o.work == addKeys) && o.rollback == nil:
 		// The entries are deleted again at the switches that have them, in the usual order. A value
-		// that stays in the slot of a key that was being added is never visible: the slot's next
-		// key is hidden until it is written.
+		// that stays in the slot of a key that was being added is never visible, because the slot's
+		// next key is hidden until it is written.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:
@@ -210,8 +210,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// Some member had no room for all entries, so it did not have them before either,
-			// and no client has written the keys. Now no member has an entry.
+			// Some member had no room for all entries, so no client has ever been able to write the
+			// keys. Now no member has an entry of them.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

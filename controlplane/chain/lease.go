@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// Leases. A member answers reads only while its lease lasts by its own clock. For a member that it
-// cannot reach, the controller must know a moment by which the lease has surely run out. The two
-// clocks may show different times. The controller's clock must not be slewed, and the switch's may
-// run slower by the margin of package clock.
+// These constants concern leases. A member answers reads only while its lease lasts by its own
+// clock. For a member that it cannot reach, the controller must know a moment by which the lease
+// has surely run out. The two clocks may show different times. The controller's clock must not be
+// slewed, and the switch's may run slower by the margin of package clock.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -22,23 +22,24 @@ import (
 //	                              ↗ c          ↘ lease(c, d)
 //	switch       ──────── c ─────────────────────── ... answers reads ─── c + d: over
 const (
-	// maxLease is the longest lease that a topology may request. An unknown earlier controller
-	// gave no longer one.
+	// maxLease is the longest lease that a topology may request. No earlier controller can have
+	// given a longer lease.
 	maxLease = 60 * time.Second
 	// renewals is how many times a lease is renewed in its life.
 	renewals = 4
 )
 
-// margin returns how long a lease of d can last by the controller's clock, which is not slewed,
-// while the switch's clock may be.
+// margin returns how long a lease of d can last by the controller's clock. The switch's clock may
+// be slewed, so it may run slower. The controller's clock is not slewed.
 func margin(d time.Duration) time.Duration { return clock.Outlasts(d) }
 
-// prior returns when every lease of length d that an earlier controller gave has run out. That
-// controller may have given leases for another PriorLeaseBound by its own clock, which may be
-// slewed.
+// prior returns the time at which every lease of length d that an earlier controller gave has run
+// out. After m.o.Made, that controller may have continued for PriorLeaseBound by its own clock,
+// which may be slewed.
 func (m *Machine) prior(d time.Duration) Time { return m.o.Made + margin(m.o.PriorLeaseBound+d) }
 
-// LeasesOver returns when no switch can have a lease any more, if none is given from now on.
+// LeasesOver returns the time at which no switch can have a lease any more, if no lease is given
+// from now on.
 func (m *Machine) LeasesOver(now Time) Time {
 	over := now
 	for _, v := range m.view {
@@ -50,26 +51,27 @@ func (m *Machine) LeasesOver(now Time) Time {
 // leaseView is what the machine knows about a switch's lease.
 type leaseView struct {
 	heard   bool   // clock and heardAt are valid
-	clock   uint64 // microseconds, as the switch last said
+	clock   uint64 // the switch's last reported clock, in microseconds
 	heardAt Time
-	next    Time // when to renew
+	next    Time // when to renew the lease
 	probeAt Time // when to probe a switch that gets no lease
 	askedAt Time // when the first unanswered LEASE was sent; 0: all are answered
-	countAt Time // from this time on, another unanswered LEASE counts
-	until   Time // the lease has run out by then in any case
-	live    Time // by its last reply, the lease lasts until about then
-	// unheard is how many LEASEs were sent since the last reply and since this controller was last
-	// held up. It counts at most renewals of them per length of a full lease.
+	countAt Time // when another LEASE without an answer counts at the earliest
+	until   Time // time when every lease of the switch has run out
+	live    Time // when the lease ends, estimated from the switch's last reply
+	// unheard counts the LEASEs that were sent since the last reply, or since this controller was
+	// last held up if that was later. It counts at most `renewals` LEASEs per length of a full
+	// lease.
 	unheard int
 	excused int // how many times this controller was held up since the last reply
 
-	// number is the number of the newest LEASE. sent counts the LEASEs in this connection, and
-	// sinceAck those since the switch acknowledged its epoch.
+	// number is the number of the newest LEASE. sent counts the LEASEs in this connection. sinceAck
+	// counts the LEASEs since the switch acknowledged its epoch.
 	number         uint16
 	sent, sinceAck int
-	// floors holds, by LEASE number, the latest clock that had been heard when each recent LEASE
-	// was sent, and floor the latest clock of all. A switch that has run without a restart never
-	// reports an earlier clock.
+	// floors holds, by the number of each recent LEASE, the latest clock that the switch had
+	// reported before that LEASE was sent. floor is the latest clock that the switch ever reported.
+	// A switch that has run without a restart never reports an earlier clock.
 	floors [keptLeases]uint64
 	floor  uint64
 }
@@ -78,15 +80,15 @@ type leaseView struct {
 // way before a switch is given up.
 const keptLeases = 64
 
-// connected resets the view for a new connection: the last heard clock may be from before a
-// restart.
+// connected resets the view for a new connection, because the last reported clock may be from
+// before a restart.
 func (l *leaseView) connected(now Time) {
 	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
 	l.renew(now)
 	l.answered()
 }
 
-// numbered returns the number of another LEASE.
+// numbered counts another LEASE, and returns its number.
 func (l *leaseView) numbered() uint16 {
 	l.number++
 	l.sent++
@@ -95,8 +97,8 @@ func (l *leaseView) numbered() uint16 {
 	return l.number
 }
 
-// age returns how many LEASEs were sent after the one with this number. It returns false if that
-// one was not sent in this connection, or so long ago that its reply says nothing.
+// age returns how many LEASEs were sent after the LEASE with this number. It returns false if that
+// LEASE was not sent in this connection, or so long ago that its reply proves nothing.
 func (l *leaseView) age(number uint16) (int, bool) {
 	age := int(l.number - number)
 	return age, age < min(l.sent, keptLeases)
@@ -124,11 +126,12 @@ func (m *Machine) leases(sw string) bool {
 // probeEvery is Options.ProbeEvery unless it is given.
 const probeEvery = time.Second
 
-// probes reports whether the machine sends LEASEs of 0 to a switch that gets no lease. That is so
-// for a switch that has a part in the chain without being a member (acknowledgements may pass it,
-// and clients may ask it), and for a member of a chain without leases. Such a switch may lose its
-// content while it is connected, as a member may. A missing answer does not count against it. (A
-// switch that still has a lease would lose it by such a LEASE.)
+// probes reports whether the machine sends LEASEs of duration 0 to a switch that gets no lease. It
+// does so for a switch that has a part in the chain without being a member, because
+// acknowledgements may pass it, and clients may send requests to it. It also does so for a member
+// of a chain without leases. Such a switch may lose its content while it is connected, as a member
+// may. A missing answer does not count against the switch. (A switch that still has a lease would
+// lose it by such a LEASE.)
 func (m *Machine) probes(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && v.acks != nil && !(v.acks.LeaseRequired && v.acks.Role.Member()) && !m.fence[sw] &&
@@ -153,7 +156,7 @@ func (m *Machine) sendLeases(now Time) {
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
 			delete(m.tested, s)
-			if v.tested = asks; asks { // LEASEs that went unanswered before it was tested say nothing
+			if v.tested = asks; asks { // LEASEs that were sent before the test prove nothing
 				m.tested[s] = true
 				l.answered()
 				l.renew(now)
@@ -180,7 +183,7 @@ func (m *Machine) sendLeases(now Time) {
 			m.do(a)
 			continue
 		}
-		from, clock := now, uint64(0) // its clock is unknown, but not below 0
+		from, clock := now, uint64(0) // the switch's clock is unknown, but at least 0
 		if l.heard {
 			from, clock = l.heardAt, l.clock
 		}
@@ -196,7 +199,7 @@ func (m *Machine) sendLeases(now Time) {
 	}
 }
 
-// count counts a LEASE that has not been answered yet.
+// count counts one more LEASE without an answer.
 func (m *Machine) count(now Time, l *leaseView, every time.Duration) {
 	if now >= l.countAt {
 		l.unheard++
@@ -209,8 +212,8 @@ func (m *Machine) shorten(now Time) {
 	m.longer, m.longerUntil = max(m.cfg.Lease, m.longest(now)), max(m.longerUntil, now+margin(m.cfg.Lease))
 }
 
-// longest returns the longest lease that a switch can still hold from before leases were
-// shortened; 0: none.
+// longest returns the longest lease that a switch can still hold. It may be a lease that was given
+// before leases were shortened. It returns 0 if there is none.
 func (m *Machine) longest(now Time) time.Duration {
 	if now >= m.longerUntil {
 		return 0
@@ -219,19 +222,20 @@ func (m *Machine) longest(now Time) time.Duration {
 }
 
 // Alive reports that a switch answered something other than a LEASE a moment ago. Its answer to the
-// last LEASE then waits behind other answers, and the switch is not given up: a switch that is
-// being filled, or that runs on an overloaded machine, is slow but not dead.
+// last LEASE then waits behind other answers, so the switch is not given up. A switch that is being
+// filled, or that runs on an overloaded machine, is slow but not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
 		v.lease.answered()
 	}
 }
 
-// Late reports that this controller was itself held up (for example, by an overloaded machine),
-// and acts only now although it should have acted `by` earlier. It has not read messages that came
-// meanwhile either, so a missing answer proves nothing: it renews leases and judges members again.
-// It does so a bounded number of times for a silent member, because even a controller that is
-// always late must give up a dead member. Late returns whether the delay was long enough to count.
+// Late reports that this controller was itself held up (for example, by an overloaded machine), and
+// acts only now although it should have acted `by` earlier. It has not read messages that came
+// meanwhile either, so a missing answer proves nothing. So the machine counts unanswered LEASEs
+// from zero again. It does so a bounded number of times for a silent member, because even a
+// controller that is always late must give up a dead member. Late returns whether the delay was
+// long enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {
 	m.took(now, by, m.o.ShortLease/renewals)
 	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
@@ -242,24 +246,24 @@ func (m *Machine) Late(now Time, by time.Duration) bool {
 			l.unheard = 0
 			l.excused++
 		}
-		v.workedAt = now // as far as is known
+		v.workedAt = now // a switch may have answered while this controller was held up
 	}
 	return true
 }
 
 // LeaseAnswer is a switch's reply to a LEASE.
 type LeaseAnswer struct {
-	Number  uint16        // of the LEASE
-	Clock   uint64        // its clock, in microseconds
-	Left    time.Duration // remaining time of its lease
-	Epoch   uint16        // of its configuration; 0: none
-	Granted bool          // false: the LEASE named another epoch
+	Number  uint16        // number of the LEASE that is answered
+	Clock   uint64        // the switch's clock, in microseconds
+	Left    time.Duration // remaining time of the switch's lease
+	Epoch   uint16        // epoch of the switch's configuration; 0: it has none
+	Granted bool          // whether the LEASE named the switch's epoch
 }
 
 // LeaseReply handles a switch's answer to a LEASE.
 //
 // If a LEASE was sent after the switch's last report, and its reply contradicts that report, the
-// switch has changed. If the reply has another epoch than the one last acknowledged, the switch
+// switch has changed. If the reply has another epoch than the switch last acknowledged, the switch
 // was emptied, or another controller is changing it. If it has an earlier clock, the switch was
 // restarted.
 func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
@@ -279,14 +283,14 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 		m.mistrust(now, sw, "its clock has gone back: it was restarted")
 		return
 	}
-	if l.heard && r.Clock == l.clock { // reply to another LEASE, in the same microsecond
+	if l.heard && r.Clock == l.clock { // the switch answered another LEASE in the same microsecond
 		l.answered()
 	}
 	if l.heard && r.Clock <= l.clock { // an older reply that arrived late
 		return
 	}
 	l.floor = max(l.floor, r.Clock)
-	counts := v.tested || m.leases(sw) // otherwise the LEASE only asked for its state
+	counts := v.tested || m.leases(sw) // other LEASEs only ask for the switch's state, and need no answer
 	first := counts && !l.heard
 	if counts {
 		if l.askedAt > 0 {
@@ -304,16 +308,16 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 			"else changes it", r.Epoch, a.Epoch))
 		return
 	}
-	if first { // the first LEASE could not name the clock; the next one can
+	if first { // the first LEASE could not name the switch's clock, but the next LEASE can
 		l.renew(now)
 	}
 	m.step(now)
 }
 
 // mistrust handles a switch that contradicts its known state. The controller reads it again in
-// another connection, and judges it as one that has come back with empty registers (compare).
-// Unchanged tables prove nothing: the switch's agent may have outlived its data plane and filled
-// the tables again.
+// another connection, and treats it as if it had come back with empty registers (compare).
+// Unchanged tables prove nothing, because the switch's agent may have outlived its data plane and
+// filled the tables again.
 func (m *Machine) mistrust(now Time, sw, why string) {
 	m.view[sw].mistrusted = true
 	m.event("lease.refused", sw, "%s; what it has is read again", why)

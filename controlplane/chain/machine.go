@@ -12,15 +12,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// The kinds of failure of an operation. Errors wrap one of them and say what would help.
+// These are the kinds of failure of an operation. Errors wrap one of them and say what the operator
+// can do.
 var (
-	ErrInvalid     = errors.New("invalid")            // makes no sense: repeating it will not help
-	ErrRefused     = errors.New("refused")            // impossible in the present state
-	ErrUnavailable = errors.New("unavailable")        // a switch that is needed is not there; try again
-	ErrSilent      = errors.New("it does not answer") // a switch is connected, and has not answered in time
+	ErrInvalid     = errors.New("invalid")            // the request makes no sense, and repeating it will not help
+	ErrRefused     = errors.New("refused")            // the present state does not permit the request
+	ErrUnavailable = errors.New("unavailable")        // a switch that is needed is not connected; try again
+	ErrSilent      = errors.New("it does not answer") // a connected switch has not answered in time
 )
 
-// OpID names an operation: a change of the chain or of its keys. The shell chooses it.
+// OpID identifies an operation, which is a change of the chain or of its keys. The shell chooses
+// the OpID.
 type OpID uint64
 
 // Options are the parameters of New.
@@ -32,13 +34,14 @@ type Options struct {
 	Members []string
 	Lease   time.Duration
 	// FailureTimeout is how long a member may be out of reach before the chain continues without
-	// it; 0: until an operator decides. It should be shorter than the lease, because the chain
-	// waits for the lease to run out in any case.
+	// it. If it is 0, the chain waits until an operator decides. FailureTimeout should be shorter
+	// than the lease, because the chain waits for the lease to run out in any case.
 	FailureTimeout time.Duration
-	// ShortLease is the length of leases while everything is prompt (pace.go), and ShortTimeout is
-	// the upper bound of FailureTimeout then; 0: Lease and FailureTimeout always apply.
+	// ShortLease is the length of leases while everything is prompt (pace.go). ShortTimeout is the
+	// upper bound of FailureTimeout during that time. If they are 0, Lease and FailureTimeout
+	// always apply.
 	ShortLease, ShortTimeout time.Duration
-	// ShortAfter is how long everything must have been prompt before leases are short.
+	// ShortAfter is how long everything must have been prompt before leases become short.
 	ShortAfter time.Duration
 	// Made is the time at which this machine is made, by its own clock. PriorLeaseBound is how
 	// long after that an earlier controller may still give leases, by that controller's clock.
@@ -46,59 +49,59 @@ type Options struct {
 	PriorLeaseBound time.Duration
 	// Record is an earlier controller's record, nil if there is none.
 	Record *Record
-	// Doubt is how long after the start the machine waits for all members of Record before it acts
-	// on it. The record may be out of date, which a later epoch at any of them shows. 0: the
-	// record is known to be the last one.
+	// Doubt is how long after its start the machine waits for all members of Record before it acts
+	// on Record. Record may be out of date. A later epoch at any member shows that. Doubt is 0 if
+	// Record is known to be the last record.
 	Doubt time.Duration
-	// Rejoin decides when lost members are brought in again; the zero Policy: never.
+	// Rejoin decides when lost members are brought in again. With the zero Policy, they never are.
 	Rejoin rejoin.Policy
-	// Length is how many members the chain should have, if another program chooses them; 0: as
-	// many as the operator has named.
+	// Length is how many members the chain should have, if another program chooses them. If 0, the
+	// chain should have all members that the operator has named.
 	Length int
 	// ProbeEvery is how often a switch that gets no lease is asked for its state, and ProbeFirst is
 	// when it is asked first after it has connected; 0: a second, and ProbeEvery. The machine of
 	// each chain asks, so where there are many chains each may ask less often.
 	ProbeEvery, ProbeFirst time.Duration
-	// EpochFloor is a lower bound, exclusive, of the chain's first epoch: slots that the chain now
-	// owns may hold versions with epochs up to it.
+	// EpochFloor is an exclusive lower bound of the chain's first epoch. Slots that the chain now
+	// owns may hold versions with epochs up to EpochFloor.
 	EpochFloor uint16
 }
 
 // Report describes a newly connected switch's part in the chain.
 type Report struct {
-	Assignment *Assignment // its chain_config entry, nil if it has none
-	Fresh      bool        // the program has just been loaded: every register is empty
-	Keys       int         // key_index entries of this chain's keys
+	Assignment *Assignment // the switch's chain_config entry, nil if it has none
+	Fresh      bool        // the program has just been loaded, so every register is empty
+	Keys       int         // number of key_index entries for this chain's keys
 }
 
 // view is what the machine knows about one switch.
 type view struct {
 	place  int  // in Options.Switches
-	up     bool // connected and reported
-	downAt Time // when it was last lost; valid while it is not up
-	quick  bool // leases were short when it was lost
-	met    bool // it has been connected to this controller
-	empty  bool // its registers are empty, and it has had no role since they were
-	// mistrusted says that the switch has contradicted its known state (mistrust), and has not
-	// been judged since.
+	up     bool // the switch is connected and SwitchUp was called
+	downAt Time // when the connection was last lost; valid while up is false
+	quick  bool // leases were short when the connection was lost
+	met    bool // the switch has been connected to this controller
+	empty  bool // the switch's registers are empty, and it has had no role since they were emptied
+	// mistrusted says that the switch has contradicted its known state (mistrust), and that compare
+	// has not checked it since.
 	mistrusted bool
 	acks       *Assignment
-	keys       int // key_index entries that it reported
+	keys       int // number of key_index entries that the switch reported
 	// everAcked says that the switch has acknowledged the present configuration, or that the
 	// record says so.
 	everAcked bool
-	lost      bool   // its registers are empty while the chain holds keys
+	lost      bool   // the switch's registers are empty while the chain holds keys
 	installs  uint64 // the sequence number of the Install that is under way; 0: none
 	asked     uint16 // epoch of the last Install in this connection, which may have taken effect despite an error
-	retryAt   Time   // after a failed Install
+	retryAt   Time   // when to repeat a failed Install
 	failed    bool   // the last Install failed, and an event has reported it
-	partAt    Time   // when it was first asked to install the configuration, which it still lacks; 0: not asked
-	workedAt  Time   // when a call to it was last known to be answered (Working)
-	tested    bool   // the last LEASE only tested whether it answers (asks)
-	unleased  bool   // it may have a part in the chain that is not bound to a lease
-	stopped   bool   // it was given up while it was connected, in a chain without leases
-	leaving   bool   // it is leaving the network, and the chain must continue without it
-	refused   string // why the last attempt to bring it in failed; an event reports each reason once
+	partAt    Time   // when the switch was first asked to install the configuration that it still lacks; 0: not asked
+	workedAt  Time   // when the switch last answered a call, as far as known (Working)
+	tested    bool   // the last LEASE only tested whether the switch answers (asks)
+	unleased  bool   // the switch may have a part in the chain without needing a lease
+	stopped   bool   // the switch was given up while it was connected, in a chain without leases
+	leaving   bool   // the switch is leaving the network, and the chain must continue without it
+	refused   string // why the last attempt to bring the switch in failed; an event reports each reason once
 	lease     leaseView
 	probeDue  Time // when it may have to be probed, by the queue of probes
 }
@@ -106,15 +109,15 @@ type view struct {
 // Machine is one chain. Its fields together determine its phase (phase.go); check asserts that.
 type Machine struct {
 	o    Options
-	view map[string]*view // has exactly the switches of o.Switches
+	view map[string]*view // its keys are exactly the switches of o.Switches
 	// attended holds the switches that may lack their part, tested those with view.tested, and
 	// keyed those with view.keys. probesDue says when switches may have to be probed.
 	attended, tested, keyed map[string]bool
 	probesDue               probeQueue
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
-	// controller has never given a switch a part of a later one. It is valid while decided, and
-	// then has members.
+	// controller has never given a switch a part of a later configuration. It is valid while
+	// decided, and then has members.
 	cfg     Config
 	decided bool
 	// installed says that all members have had cfg since it was made durable. Then fence is empty.
@@ -124,32 +127,32 @@ type Machine struct {
 	// cfg's members is in it. fenceMax is the longest lease that they can hold.
 	fence    map[string]bool
 	fenceMax time.Duration
-	// persisting is the next configuration, later than cfg, while it waits for Persisted. No
-	// switch has received any of it. nil: there is none.
+	// persisting is the next configuration, later than cfg, while it waits for Persisted. No switch
+	// has received any of it. It is nil if there is none.
 	persisting *change
-	// change is the change that cfg is for, while it is unfinished: cfg is being installed, or is
-	// only one stage of the operation. nil: cfg is not part of a larger change.
+	// change is the unfinished change that cfg belongs to: cfg is being installed, or is one stage
+	// of an operation. It is nil if cfg is not part of an unfinished change.
 	change *change
 	// since maps each of cfg's members to the epoch in which it became one; see Record.Since.
 	since map[string]uint16
 	// entered is the phase that the last input led to; only enter uses it.
 	entered Phase
 
-	// wanted lists the intended members (rejoin.go). It includes all of cfg's.
+	// wanted lists the intended members (rejoin.go). It includes all of cfg's members.
 	wanted []string
 	back   *rejoin.Tracker
 	// rejoining is the sequence number of the running Rejoin of rejoiner, 0 if there is none.
-	// rejoinCost says that it has used epochs.
+	// rejoinCost says that this Rejoin has used epochs.
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool            // members are missing, and the event that reports them complete is still due
-	saving     map[uint64]OpID // by number of the Persist: the operation that ends with it
+	short      bool            // members are missing, so an event must report when the chain is complete again
+	saving     map[uint64]OpID // maps the number of a Persist to the operation that ends with it
 	unsaved    bool            // the record lacks intended members, or a change that could not be recorded
 
 	found     bool            // cfg was found in the switches
-	stale     bool            // the record was not the last one: the switches decide
-	unjudged  map[string]bool // switches that have come while the record is in doubt, with whether they are fresh
+	stale     bool            // the record was out of date, so the switches decide
+	unjudged  map[string]bool // switches that connected while the record was in doubt, and whether each is fresh
 	wasFrozen bool            // the configuration before cfg was frozen
 	blank     bool            // no switch holds data of the chain: it is new, or everything was lost
 	// unrecorded is the sequence number of the Persist that records that the chain is no longer
@@ -161,31 +164,31 @@ type Machine struct {
 	// longerUntil is when the last such lease has run out.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // the event that no epoch is left has been sent
-	keys        int    // keys that the directory places in this chain
-	knowsKeys   bool   // and the switches have entries of no other keys
+	exhausted   bool   // an event has reported that no epoch is left
+	keys        int    // number of keys that the directory places in this chain
+	knowsKeys   bool   // keys is the number of all keys for which the switches have entries
 	waiting     string // last reported reason for waiting
 
-	redriven bool // what an earlier controller may have left dirty has been re-propagated
+	redriven bool // keys that an earlier controller may have left dirty have been re-propagated
 	// redriving says that a Redrive of cfg, which all members have, is under way.
 	redriving  bool
 	redriveAt  Time   // when to look for keys that stay dirty
-	redriveBad bool   // the last one failed, and an event has reported it
+	redriveBad bool   // the last Redrive failed, and an event has reported it
 	copying    uint64 // the sequence number of the Copy that is under way; 0: none
-	// freezeFor is how long the only member may be frozen for a joiner, frozenAt is when it was
-	// frozen, and freezeUntil is the deadline for the next stage; 0: it is not frozen for a
-	// joiner.
+	// freezeFor is how long the only member may be frozen for a joiner. frozenAt is when it was
+	// frozen. freezeUntil is the deadline for the next stage, or 0 if the member is not frozen for
+	// a joiner.
 	freezeFor             time.Duration
 	frozenAt, freezeUntil Time
 
-	// ops are the operations on keys. All of them wait unless canKeys returns true.
+	// ops holds the operations on keys. All of them wait unless canKeys returns true.
 	ops map[OpID]*keyOp
 
 	// seq is the last sequence number of an action. An answer whose number differs from its
 	// action's is out of date.
 	seq     uint64
 	stepped Time     // when step last ran
-	actions []Action // not yet returned by Actions
+	actions []Action // actions that Actions has not returned yet
 }
 
 // New makes the machine of a chain.
@@ -224,8 +227,8 @@ func New(o Options) *Machine {
 	return m
 }
 
-// newView returns the view of an unknown switch: until this controller has given leases of its
-// own, the switch may hold an earlier controller's.
+// newView returns the view of an unknown switch. Until this controller gives leases of its own, the
+// switch may hold a lease of an earlier controller.
 func (m *Machine) newView() *view { return &view{lease: leaseView{until: m.prior(maxLease)}} }
 
 // Actions returns the new actions since the last call, in order.
@@ -259,7 +262,7 @@ func (m *Machine) holdsKeys() bool {
 // and everything that does not depend on the chain is installed.
 func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	v := m.view[sw]
-	if v == nil { // it has left meanwhile
+	if v == nil { // the switch has left the network meanwhile
 		return
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
@@ -268,7 +271,8 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		m.keyed[sw] = true
 	}
 	m.attend(sw)
-	m.back.There(now, m.candidate(sw)) // a switch that was emptied while it is connected was emptied for a chain
+	// if the switch was already connected, a chain has emptied it, so its steady time continues
+	m.back.There(now, m.candidate(sw))
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
@@ -279,7 +283,7 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 		v.lease.until = 0
 	}
 	if r.Fresh || r.Assignment == nil || !r.Assignment.Role.Member() {
-		v.lease.floor = 0 // its registers are empty, so it cannot have lost content since then
+		v.lease.floor = 0 // its registers are empty, so it has no content left to lose
 	}
 	if !m.decided {
 		m.decide(now)
@@ -308,7 +312,7 @@ func (m *Machine) unmet() string {
 	return ""
 }
 
-// judge compares the switches that came while the record was in doubt.
+// judge calls compare for the switches that connected while the record was in doubt.
 func (m *Machine) judge(now Time) {
 	for _, s := range m.inOrder(slices.Collect(maps.Keys(m.unjudged))) {
 		fresh := m.unjudged[s]
@@ -321,9 +325,9 @@ func (m *Machine) judge(now Time) {
 	clear(m.unjudged) // switches that have left
 }
 
-// distrust handles a switch that has a later epoch than any on record. The record is then out of
-// date: it describes earlier members, and includes some that have been given up since and hold old
-// values. The switches decide instead.
+// distrust handles a switch that has a later epoch than any epoch on record. The record is then out
+// of date. Some members that it names have been given up since, and hold old values. The switches
+// decide instead.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -346,7 +350,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	for _, s := range m.o.Switches {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
 		m.view[s].partAt = 0
-		if !m.view[s].met { // leases may have become longer since then
+		if !m.view[s].met { // leases may have become longer since the controller started
 			m.view[s].lease.until = max(m.view[s].lease.until, m.prior(maxLease))
 		}
 	}
@@ -375,17 +379,17 @@ func (m *Machine) SwitchDown(now Time, sw string) {
 func (m *Machine) compare(now Time, sw string, fresh bool) {
 	v := m.view[sw]
 	a := v.acks
-	fresh = fresh || v.mistrusted // whatever its tables say
+	fresh = fresh || v.mistrusted // a mistrusted switch counts as empty, whatever its tables say
 	v.mistrusted = false
 	if a != nil && *a == m.cfg.Assignment(sw) && !fresh {
 		v.everAcked = true
-		m.install(now, sw) // writes only what is missing alongside it
+		m.install(now, sw) // an Install writes only missing entries
 		return
 	}
 	if !m.cfg.IsMember(sw) {
 		return
 	}
-	v.lease.forget() // its earlier content is gone
+	v.lease.forget() // the switch's earlier content is gone
 	switch {
 	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
 		m.lose(now, sw)
@@ -409,7 +413,7 @@ func (m *Machine) lose(now Time, sw string) {
 		members, others := m.empty(m.o.Members)
 		m.leaveOut(others)
 		if len(members) == 0 {
-			members = m.cfg.Members // the file names none of those that were lost
+			members = m.cfg.Members // the topology file names no lost member
 		}
 		for _, v := range m.view {
 			v.lost = false
@@ -426,9 +430,9 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty splits switches into those that hold nothing of the chain and the others. A switch that
-// was given up and has not been emptied since holds old values, which must not be read even when
-// all others are lost.
+// empty splits switches into switches that hold nothing of the chain (out) and all others. A switch
+// that was given up and has not been emptied since holds old values. These must not be read even if
+// all other values are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -446,25 +450,26 @@ func (m *Machine) leaveOut(switches []string) {
 	}
 }
 
-// next returns a configuration after an epoch that differs only in its members.
+// next returns the configuration with the next epoch, which is above epoch and all earlier epochs.
+// It differs from the present configuration only in its members.
 func (m *Machine) next(epoch uint16, members []string) Config {
 	c := m.cfg
 	c.Epoch = max(epoch, m.cfg.Epoch)
 	if m.persisting != nil {
 		c.Epoch = max(c.Epoch, m.persisting.config.Epoch)
 	}
-	c.Epoch++ // Wraps at MaxEpoch: begin refuses.
+	c.Epoch++ // wraps at MaxEpoch, which begin refuses
 	c.Members = slices.Clone(members)
-	if c.Shadow != "" { // whatever comes instead of a recovery thaws the chain
+	if c.Shadow != "" { // a configuration that replaces a recovery thaws the chain
 		c.Shadow, c.Filling, c.Freeze = "", false, Thawed
 	}
 	return c
 }
 
 // decide finds out which configuration is running if no record says so, or if the record is out of
-// date. It needs to hear from all members that the file names. If all members of a configuration
-// report that they have it, and no switch has a later epoch, that configuration is the running
-// one, because each later one has had at least one of its members.
+// date. It needs to hear from all members that the file names. Suppose that all members of a
+// configuration report that they have it, and that no switch has a later epoch. Then that
+// configuration is running, because any later configuration would have at least one of its members.
 func (m *Machine) decide(now Time) {
 	// While members of a new network are missing, only they are reported: each switch that connects
 	// asks this question, and it must not look at all others.
@@ -539,7 +544,8 @@ func (m *Machine) decide(now Time) {
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
-			m.found, m.blank, wanted = true, false, first.Members // those that an operator has left out are unknown
+			// it is not known which members an operator has left out
+			m.found, m.blank, wanted = true, false, first.Members
 			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
 				"%v", epoch, first.Members)
 		}
@@ -570,8 +576,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named returns the switches that the switches with the latest epoch name as members of their
-// configuration: each names the head, the tail, and its successor.
+// named returns the members that switches with the latest epoch name. The entry of each such switch
+// names the head, the tail, and the switch's successor.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -604,7 +610,7 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 		if parts[s] == nil || len(c.Members) > len(parts) {
 			return Config{}, false
 		}
-		if parts[s].Filling() { // an earlier controller did not get to the end of a recovery
+		if parts[s].Filling() { // an earlier controller did not finish a recovery
 			c.Shadow, c.Filling = s, true
 			continue
 		}
@@ -624,25 +630,25 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	} else if c.Lease == 0 {
 		c.Lease = maxLease // the members need a lease; adopt sets the right length
 	}
-	for s, a := range parts { // checks every switch, and each field of its part
+	for s, a := range parts { // check every switch, and each field of its part
 		if *a != c.Assignment(s) {
 			return Config{}, false
 		}
 	}
 	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.up && v.acks != nil && v.acks.Epoch == epoch && v.acks.Role == Shadow {
-			c.Shadow = s // an earlier controller did not get to the end of a recovery
+			c.Shadow = s // an earlier controller did not finish a recovery
 		}
 	}
 	return c, true
 }
 
-// adopt takes over a running configuration, and applies what the file requests and what can be
-// changed.
+// adopt takes over a running configuration. It also applies those requests of the topology file
+// that can be applied to a running chain.
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
-	m.wanted = slices.Clone(c.Members) // those that an operator has left out are unknown
+	m.wanted = slices.Clone(c.Members) // members that an operator has left out are unknown
 	m.attendAll()
 	m.event("chain.adopted", "", "the switches run %v", c)
 	clear(m.since)
@@ -656,7 +662,7 @@ func (m *Machine) adopt(now Time, c Config) {
 	if c.Lease != lease || c.Freeze == FreezeHead || c.Shadow != "" {
 		n := m.next(c.Epoch, c.Members)
 		n.Lease = lease
-		if n.Freeze == FreezeHead { // an earlier controller did not get to the end of a reordering
+		if n.Freeze == FreezeHead { // an earlier controller did not finish a reordering
 			n.Freeze = Thawed
 		}
 		m.begin(now, n, nil)
@@ -664,18 +670,18 @@ func (m *Machine) adopt(now Time, c Config) {
 	}
 	m.save(now)
 	for _, s := range m.o.Switches {
-		m.install(now, s) // writes only what is missing
+		m.install(now, s) // an Install writes only missing entries
 	}
 	m.startRedrive()
 	m.step(now)
 }
 
-// survivors returns those members of a partly installed configuration that hold everything that
-// must not be lost. Members with the new configuration do. So do members that are known to belong
-// to it and still have an earlier one: no write can have passed them, and they were in all
-// configurations between the two. Other members with an earlier one may have been given up, and
-// hold an old state. Their order must follow from what the members know, from the record and from
-// the file.
+// survivors returns the members of a partly installed configuration that hold everything that must
+// not be lost. Members with the new configuration do. So does a member that is known to belong to
+// the new configuration but still has an earlier configuration. No write can have passed such a
+// member, and it was in all configurations between the two. Any other member with an earlier
+// configuration may have been given up, and may hold an old state. The order of the survivors must
+// follow from what the members know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -720,8 +726,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does everything that is due by time. Call it once at the start and at the time that Next
-// returns; other calls do no harm.
+// Tick does everything that is due by time. Call it once at the start, and at the time that Next
+// returns. Additional calls do no harm.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)
@@ -731,11 +737,11 @@ func (m *Machine) Tick(now Time) {
 }
 
 // Next returns the time of the next Tick, and false if there is nothing to wait for. The time may
-// have passed: an input may have come between it and the Tick that was due.
+// be in the past, because an input may have come after it and before the Tick that was due.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
-	// The last step already tried everything that was due. If something was not possible then, an
-	// input will report when it is.
+	// The last step already tried everything that was due. If something was not possible then, a
+	// later input will make it possible.
 	at := func(t Time) {
 		if t > m.stepped && (!ok || t < next) {
 			next, ok = t, true

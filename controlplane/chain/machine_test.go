@@ -89,7 +89,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreDocumented compares the table of doc.go with the one that enter uses.
+// TestTransitionsAreDocumented compares the table in doc.go with the table that enter uses.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -111,10 +111,10 @@ func TestTransitionsAreDocumented(t *testing.T) {
 // simSwitch is a switch of the simulated world.
 type simSwitch struct {
 	assignment *Assignment
-	born       Time // its clock's zero
+	born       Time // when the switch's clock was zero
 	keys       int
 	connected  bool
-	fresh      bool // restarted since its last connection
+	fresh      bool // the switch was restarted since its last connection
 }
 
 type world struct {
@@ -130,15 +130,15 @@ type world struct {
 	persist  error
 	keys     int
 	quiet    bool
-	leased   map[string]uint16 // the number of the last LEASE
-	running  map[OpID]int      // attempt of the running step
+	leased   map[string]uint16 // the number of the last LEASE to each switch
+	running  map[OpID]int      // the attempt of each operation's running step
 	redrive  uint16
 	erase    uint64
 	copy     uint64
 	rejoin   Rejoin
 	unleased func(sw string) bool
-	seen     []Phase           // the phases since the last printing, beginning with the one before
-	taken    map[[2]Phase]bool // the transitions in all scenarios
+	seen     []Phase           // the phases since the last printing, preceded by the last phase before it
+	taken    map[[2]Phase]bool // the transitions that any scenario has taken
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -461,7 +461,8 @@ func (w *world) deliver(n int, err error) {
 	w.drain()
 }
 
-// drain carries out the machine's actions, as far as the world does so by itself.
+// drain executes the machine's actions. Actions that need a command of the scenario stay
+// outstanding.
 func (w *world) drain() {
 	for {
 		w.look()
@@ -548,8 +549,8 @@ func (w *world) lease(l Lease) {
 	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }
 
-// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and that
-// does not do the Tick's work, does not make Next forget the Tick.
+// TestNextWhenLate: a Tick is due, and an input comes before the Tick. If the input does not do the
+// Tick's work, Next still returns the time of the Tick.
 func TestNextWhenLate(t *testing.T) {
 	w := &world{t: t, taken: map[[2]Phase]bool{}}
 	for _, line := range []string{"network switches=(s1,s2) lease=200ms", "up s1 s2", "deliver s2", "deliver s1", "run 1s quiet"} {

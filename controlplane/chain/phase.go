@@ -9,27 +9,29 @@ import (
 // transitions.
 type Phase uint8
 
-// The phases, in the order in which a new chain, and then a changed one, goes through them.
+// These are the phases, in the order in which a new chain, and then a changed one, goes through
+// them.
 const (
-	// Discovering: the running configuration is not known, or its record is in doubt. The machine
-	// only reads the switches.
+	// Discovering is the phase in which the running configuration is not known, or its record is in
+	// doubt. The machine only reads the switches.
 	Discovering Phase = iota
-	// Persisting: the next configuration is being made durable, and no switch has received any of
-	// it. The switches continue with the present one.
+	// Persisting is the phase in which the next configuration is made durable. No switch has
+	// received any of it, and the switches continue with the present configuration.
 	Persisting
-	// Fencing: the configuration is durable, but a switch that was a member before may still
-	// serve. No member gets the configuration yet.
+	// Fencing is the phase in which the configuration is durable, but a switch that was a member
+	// before may still serve. No member gets the configuration yet.
 	Fencing
-	// Installing: the members get the configuration, in an order that loses no write (order).
+	// Installing is the phase in which the members get the configuration, in an order that loses no
+	// write (order).
 	Installing
-	// Draining: all members have the configuration, and its head is frozen. Dirty keys are being
-	// re-propagated; after that the order of the members changes.
+	// Draining is the phase in which all members have the configuration, and its head is frozen.
+	// Dirty keys are being re-propagated. After that the order of the members changes.
 	Draining
-	// Recovering: all members have the configuration, and a switch is being emptied, filled, or
-	// compared with the tail.
+	// Recovering is the phase in which all members have the configuration, and a switch is being
+	// emptied, filled, or compared with the tail.
 	Recovering
-	// Ready: all members have the configuration, and no change is under way. This says nothing
-	// about members that have lost their connection since; Status does.
+	// Ready is the phase in which all members have the configuration, and no change is under way.
+	// This says nothing about members that have lost their connection since, but Status does.
 	Ready
 )
 
@@ -37,7 +39,8 @@ func (p Phase) String() string {
 	return [...]string{"discovering", "persisting", "fencing", "installing", "draining", "recovering", "ready"}[p]
 }
 
-// installed reports whether all members have had the configuration, and none is on its way.
+// installed reports whether all members have had the configuration, and no other configuration is
+// on its way.
 func (p Phase) installed() bool { return p >= Draining }
 
 // follows is the table of transitions in doc.go. A phase may follow itself, when one configuration
@@ -61,7 +64,7 @@ func (m *Machine) Phase(now Time) Phase {
 }
 
 // phase derives the phase from the fields, ignoring a doubtful record. No field stores it, because
-// a stored phase could disagree with the others. All code that needs the phase calls this
+// a stored phase could disagree with the other fields. All code that needs the phase calls this
 // function.
 func (m *Machine) phase() Phase {
 	switch c := m.change; {
@@ -83,7 +86,7 @@ func (m *Machine) phase() Phase {
 }
 
 // enter checks that the phase may follow the last one. A failure here, as in check, is a bug in
-// this package, from which there is no safe way to continue. Stopping the controller does no harm:
+// this package, and there is no safe way to continue. Stopping the controller does no harm, because
 // leases run out, and the next controller starts from the record.
 func (m *Machine) enter(now Time) {
 	if p := m.Phase(now); p != m.entered {
@@ -92,7 +95,7 @@ func (m *Machine) enter(now Time) {
 	}
 }
 
-// check asserts what must be true between any two inputs.
+// check asserts properties that must hold between any two inputs.
 func (m *Machine) check() {
 	p := m.phase()
 	for s := range m.fence {

@@ -9,8 +9,8 @@ import (
 
 // Recovery fills a switch after the tail while the chain works, and then places it before the tail
 // (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its own.
-// A controller that finds one of them on record abandons the recovery and configures the chain
-// without the joiner. The stage is stored in a change, which waits in Machine.change for its
+// A controller that finds such a configuration on record abandons the recovery and configures the
+// chain without the joiner. The stage is stored in a change, which waits in Machine.change for its
 // configuration like any other.
 //
 //	erasing ──▶ shadowing ──▶ filling ────▶ joining    a chain of two members or more
@@ -28,8 +28,8 @@ const (
 	joining   // the joiner becomes a member
 )
 
-// eraseMost is how long emptying a switch (loading its program again) may take. The chain does not
-// wait for it, but no other switch is brought in meanwhile.
+// eraseMost is how long emptying a switch (loading its program again) may take. The chain continues
+// meanwhile, but no other switch is brought in.
 const eraseMost = time.Minute
 
 // Recover brings a switch in after the tail. Done reports either that it is a member or why that
@@ -57,7 +57,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrRefused, "the chain is frozen: thaw it first")
 	case !v.up:
 		fail(ErrUnavailable, "%s is not connected, or does not run the program", sw)
-	case !m.holdsKeys(): // the chain has no content to fill the switch with
+	case !m.holdsKeys(): // the chain has no content to copy into the switch
 		m.begin(now, m.next(m.cfg.Epoch, append(m.cfg.Learners(), sw)), &change{op: op})
 		m.step(now)
 	default:
@@ -79,7 +79,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 // changed yet.
 func (m *Machine) erasing() bool { return m.phase() == Recovering && m.change.stage == erasing }
 
-// EraseFailed answers Erase.
+// EraseFailed reports that an Erase has failed.
 func (m *Machine) EraseFailed(now Time, seq uint64, err error) {
 	if c := m.change; m.erasing() && c.seq == seq {
 		m.giveUp(now, err)
@@ -118,7 +118,7 @@ func (m *Machine) joinerDown(now Time, sw string) {
 	}
 }
 
-// giveUp ends a recovery. The chain becomes what it was before, by another configuration if
+// giveUp ends a recovery. It restores the chain as it was before, by another configuration if
 // necessary.
 func (m *Machine) giveUp(now Time, why error) {
 	c := m.change
@@ -153,7 +153,7 @@ func (m *Machine) recoveryInstalled(c *change) bool {
 	return true
 }
 
-// endCopy cancels the copy.
+// endCopy cancels the running copy.
 func (m *Machine) endCopy() {
 	if m.copying != 0 {
 		m.do(CancelCopy{m.copying})
@@ -161,7 +161,7 @@ func (m *Machine) endCopy() {
 	}
 }
 
-// Copied answers Copy.
+// Copied reports the result of a Copy.
 func (m *Machine) Copied(now Time, seq uint64, err error) {
 	c := m.change
 	if m.copying != seq || m.phase() != Recovering {

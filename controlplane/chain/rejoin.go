@@ -9,18 +9,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// Coming back. The operator's last request determines the chain's intended members: the original
-// ones, as changed since by Propose and Recover. They are recorded. The chain continues without
-// members that fail, and such members should come back: when one has been steady for a while
-// (package rejoin), Rejoin brings it in as an operator would. A switch that an operator has left
-// out stays out.
+// This file brings failed members back. The operator determines the chain's intended members by
+// Propose and Recover, and they are on record. The chain continues without members that fail. When
+// a failed member has been steady for a while (package rejoin), Rejoin brings it in as an operator
+// would. A switch that an operator has left out stays out.
 //
-// Safety does not depend on this file: Recover is what brings a switch in.
+// Safety does not depend on this file, because only Recover brings a switch in.
 
 // MissingMember is a switch that should be a member but is not.
 type MissingMember struct {
 	Switch string
-	Why    string // what must happen first, for people
+	Why    string // what must happen before the switch can be a member again, as text
 }
 
 // missing lists the switches that should be members but are not.
@@ -33,8 +32,8 @@ func (m *Machine) missing() (out []string) {
 	return out
 }
 
-// intended returns the intended members once a configuration is on record: c.wanted if an operator
-// has named them. It always includes the present members.
+// intended returns the intended members after a change is on record. They are c.wanted if an
+// operator has named them. They always include the present members.
 func (m *Machine) intended(c *change) []string {
 	out := m.wanted
 	if c.wanted != nil {
@@ -109,7 +108,8 @@ func (m *Machine) rejoin(now Time) {
 	}
 }
 
-// Rejoined answers Rejoin: err is nil if the switch is a member, and otherwise says why it failed.
+// Rejoined reports the result of a Rejoin. err is nil if the switch is a member; otherwise it says
+// why the Rejoin failed.
 func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	if seq != m.rejoining {
 		return
@@ -128,13 +128,13 @@ func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	case err == nil:
 	case m.rejoinCost || errors.Is(err, ErrSilent):
 		m.back.Again(now, m.candidate(sw))
-	default: // another chain needs the switch, or keys are being moved: not the switch's fault
+	default: // the switch is not at fault: another chain needs it, or keys are being moved
 		m.back.Later(now, m.candidate(sw))
 	}
 	m.step(now)
 }
 
-// Rejoining returns the switch that is being brought in automatically; "" if there is none.
+// Rejoining returns the switch that is being brought in automatically, or "" if there is none.
 func (m *Machine) Rejoining() string { return m.rejoiner }
 
 // HoldsOld reports whether a switch holds, or may hold, outdated values, so that it must be

@@ -8,10 +8,10 @@ import (
 // Status describes a chain to people.
 type Status struct {
 	Config  Config
-	Decided bool // false: there is no configuration yet, and Members come from the topology file
-	Found   bool // there was no record; an earlier controller's configuration was found in the switches
+	Decided bool // whether there is a configuration; if not, Members come from the topology file
+	Found   bool // there was no record, so an earlier controller's configuration was found in the switches
 	Doubt   bool // the record may be out of date, and the machine does not act on it yet
-	Stale   bool // the record was out of date: the configuration was found in the switches
+	Stale   bool // the record was out of date, so the configuration was found in the switches
 	// Installed says that every member has the configuration, so each switch that the configuration
 	// leaves out is fenced, or its lease has run out.
 	Installed bool
@@ -24,7 +24,7 @@ type Status struct {
 	// Options.ShortLease while everything is prompt.
 	LeaseGiven time.Duration
 	// Length is how many members the chain should have. Missing lists the switches that should be
-	// members but are not; it is empty if another program chooses the members.
+	// members but are not. It is empty if another program chooses the members.
 	Length  int
 	Missing []MissingMember
 }

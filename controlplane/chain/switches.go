@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Switches come and go while the machine runs. The machine does not forget a switch that leaves at
-// once: as long as the chain needs it (Needs), the switch is marked as leaving. A leaving member
-// is given up like one that has failed, without waiting for any timeout: it is fenced, or its
+// Switches come and go while the machine runs. If a switch leaves and the chain still needs it
+// (Needs), the machine does not forget it at once, but marks it as leaving. The chain gives up a
+// leaving member like a failed one, but without waiting for a timeout. The member is fenced, or its
 // lease runs out, before the chain without it is installed.
 
-// Want applies a changed topology: the Options Members, FailureTimeout, ShortLease and its
-// companions, Rejoin and Length. A chain that exists already keeps its members.
+// Want applies a changed topology: the Options Members, FailureTimeout, Rejoin, Length, and those
+// for short leases. A chain that exists already keeps its members.
 func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
@@ -22,7 +22,7 @@ func (m *Machine) Want(o Options) {
 }
 
 // SetSwitches sets the network's switches, in order, and which of them are leaving it. The machine
-// forgets all others; the chain must not need them.
+// forgets all other switches, which the chain must not need.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
@@ -59,8 +59,9 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 	m.Tick(now)
 }
 
-// Needs reports whether the machine must know a switch even if the switch has left the network,
-// because it has a part in the chain, or may have one until it is fenced.
+// Needs reports whether the machine must know a switch even if the switch has left the network.
+// That is so while the switch has a part in the chain, or may have one because it is not fenced
+// yet.
 func (m *Machine) Needs(sw string) bool {
 	if m.fence[sw] || !m.decided && m.stale || !m.decided && slices.Contains(m.o.Members, sw) {
 		return true

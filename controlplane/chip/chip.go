@@ -1,6 +1,7 @@
 // Package chip translates between the control plane and the program of a switch chip
-// (p4src/netcraq_tna.p4), which differs from the v1model program in a few parameters, in the width
-// of a version, and in the unit of its clock. docs/reference/hardware.md lists the differences.
+// (p4src/netcraq_tna.p4). That program differs from the v1model program in a few parameters, in the
+// width of a version, and in the unit of its clock. docs/reference/hardware.md lists the
+// differences.
 package chip
 
 import (
@@ -12,27 +13,29 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// ClockUnit is the unit of a chip's clock, and so of the times in LEASE and LEASE_REPLY. The clock
-// has 32 bits and begins again every 78 hours.
+// ClockUnit is the unit of a chip's clock, and of the times in LEASE and LEASE_REPLY. The clock has
+// 32 bits and begins again every 78 hours.
 const ClockUnit = 65536 * time.Nanosecond
 
-// MaxLease is the longest lease that a chip knows. Longer ones count as over, because the chip
-// could not tell them from leases of before its clock began again.
+// MaxLease is the longest lease that a chip supports. A longer lease counts as over, because the
+// chip could not tell it from a lease that was given before its clock began again.
 const MaxLease = (1 << 20) * ClockUnit
 
 const (
-	// MaxEpoch is the last chain configuration of a chip, since a version there has 8 bits for it.
+	// MaxEpoch is the highest epoch of a chain configuration on a chip, because a version there has
+	// 8 bits for the epoch.
 	MaxEpoch = 1<<8 - 1
-	// MaxSequence is the last sequence that a head gives within an epoch. The head then answers
-	// NOT_SERVING until the chain has a new configuration. The sequence after it is never given.
+	// MaxSequence is the last sequence number that a head gives within an epoch. The head then
+	// answers NOT_SERVING until the chain has a new configuration. The head never assigns the
+	// number after MaxSequence.
 	MaxSequence = 1<<24 - 2
 
 	sequenceBits = 24
 	closedBit    = 0x8000
 )
 
-// Version is a version as a chip has it: epoch (8 bits) and sequence (24 bits), in the low half of
-// the header's version field. The error says which part is too large.
+// Version returns a version in a chip's format: epoch (8 bits) and sequence number (24 bits), in
+// the low half of the header's version field. The error says which part is too large.
 func Version(v wire.Version) (uint32, error) {
 	if v.Epoch() > MaxEpoch {
 		return 0, fmt.Errorf("version %v: a chip's epochs end at %d", v, MaxEpoch)
@@ -43,16 +46,16 @@ func Version(v wire.Version) (uint32, error) {
 	return uint32(v.Epoch())<<sequenceBits | uint32(v.Sequence()), nil
 }
 
-// WireVersion is the version of the other switches that a chip's version stands for.
+// WireVersion converts a chip's version to the version that the other switches use.
 func WireVersion(v uint32) wire.Version {
 	return wire.MakeVersion(uint16(v>>sequenceBits), uint64(v&(1<<sequenceBits-1)))
 }
 
-// Entry translates an entry of the v1model program into that of a chip's. Entries of tables in
-// which the two do not differ are returned as they are.
+// Entry translates a table entry of the v1model program into one of the chip's program. It does not
+// change entries of tables that both programs share.
 //
-// A chip looks a session's lease up by session and port, so an entry that is to be deleted must
-// have the parameter port, too.
+// A chip looks a session's lease up by session and port, so the caller must set the parameter port
+// even to delete an entry.
 func Entry(e p4rt.Entry) (p4rt.Entry, error) {
 	switch e.Action {
 	case "host_port", "open_host_port":
@@ -80,8 +83,8 @@ func Entry(e p4rt.Entry) (p4rt.Entry, error) {
 	return e, nil
 }
 
-// hostPort takes the action without an address where the address is not known, because a chip finds
-// out by exclusive or whether a packet's source is the port's address.
+// hostPort chooses the action without an address if the address is not known. A chip uses exclusive
+// or to check whether a packet's source is the port's address.
 func hostPort(e p4rt.Entry) p4rt.Entry {
 	if address, err := number(e, "address"); err == nil && address == 0 {
 		e.Action += "_of_any_address"
@@ -90,7 +93,7 @@ func hostPort(e p4rt.Entry) p4rt.Entry {
 	return e
 }
 
-// chainOf adds the first and the last version of the epoch.
+// chainOf adds the parameters for the first and the last version of the epoch.
 func chainOf(e p4rt.Entry) (p4rt.Entry, error) {
 	epoch, err := number(e, "epoch")
 	if err != nil {
@@ -118,7 +121,7 @@ func number(e p4rt.Entry, param string) (uint64, error) {
 	return 0, fmt.Errorf("%s: the parameter %s of %s is missing or not a number", e.Table, param, e.Action)
 }
 
-// with returns a copy of the parameters with those of changes in their place.
+// with returns a copy of the parameters, in which the values of changes replace the original ones.
 func with(params, changes p4rt.Params) p4rt.Params {
 	out := p4rt.Params{}
 	maps.Copy(out, params)

@@ -176,8 +176,8 @@ func (c *Controller) mayTell() error {
 
 // onRecord returns the keys whose names start with prefix, by name, in their recorded state. It
 // leaves out keys that are being added, that were added and are being removed again, or that will
-// replace a key that moves: if this controller ends, the next one removes them. A key that is
-// moving has its former KEY_ID.
+// replace a key that moves. If this controller ended now, the next controller would remove them. A
+// key that is moving has its former KEY_ID.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
 		return k.State != keyspace.Adding && !k.Undone && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
@@ -234,7 +234,7 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
-// MoveKey moves a key to another chain, where it gets another KEY_ID. Until that is recorded,
+// MoveKey moves a key to another chain, where it gets another KEY_ID. Until the move is recorded,
 // lookups of its name return Unavailable.
 func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*admin.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)
@@ -450,7 +450,7 @@ func (c *Controller) Counters(ctx context.Context, name string) (*admin.Counters
 	return out, nil
 }
 
-// readEvents reads a switch's P4 counter `events`: packets by outcome.
+// readEvents reads a switch's P4 counter `events`, which counts packets by outcome.
 func readEvents(ctx context.Context, d *device) (map[string]uint64, error) {
 	counts, err := d.Client.ReadCounter(ctx, "events")
 	if err != nil {
@@ -530,6 +530,6 @@ func (c *Controller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Announce adds an event of another component (such as placement/controller), which is shown and
-// counted like the controller's own.
+// Announce adds an event of another component (such as placement/controller). The event is shown
+// and counted like the controller's own events.
 func (c *Controller) Announce(kind, chain, message string) { c.events.Add(kind, "", chain, message) }

@@ -24,7 +24,7 @@ func TestEarly(t *testing.T) {
 		for wait := time.Millisecond; wait < time.Hour; wait = wait * 11 / 7 {
 			looks, rest := 0, wait
 			for ; rest > 0; looks++ {
-				rest -= time.Duration(float64(early(rest))/rate) + time.Microsecond // in unslewed time
+				rest -= time.Duration(float64(early(rest))/rate) + time.Microsecond // rest is measured in unslewed time
 			}
 			if late := -rest; late > 2500*time.Microsecond {
 				t.Errorf("timers at %v: what is due in %v is done %v late", rate, wait, late)

@@ -33,19 +33,20 @@ import (
 type Options struct {
 	Topology *topology.Topology
 	Store    saved.Store
-	// ElectionID orders controllers: of two that run at the same time, the one with the higher id
-	// is primary at the switches. Zero: the current time, so the controller that was started last
-	// is primary.
+	// ElectionID orders controllers. If two run at the same time, the controller with the higher id
+	// is primary at the switches. Zero stands for the current time, so the controller that was
+	// started last is primary.
 	ElectionID p4rt.ElectionID
-	// Led returns when this controller was last known to lead, if there are several (nil: it is
-	// the only one). The controller gives leases until Leading after that time. It assumes that
-	// its predecessor gave leases until Leading after this controller was made.
+	// Led returns the time at which this controller was last known to lead. It is nil if there is
+	// only one controller. The controller gives leases for the duration Leading after that time. It
+	// assumes that its predecessor gave leases for the duration Leading after this controller was
+	// made.
 	Led     func() clock.Time
 	Leading time.Duration
-	// TLS is the TLS configuration for all switches; the server name of each comes from the
-	// topology. nil: use Topology.TLS.
+	// TLS is the TLS configuration for all switches. The server name of each switch comes from the
+	// topology. If TLS is nil, Topology.TLS applies.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
+	// RPCTimeout bounds each P4Runtime request. If it is 0, the default of p4rt.Options applies.
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
@@ -53,10 +54,10 @@ type Options struct {
 // Controller runs a network. Its exported methods are safe for concurrent use once Run has started.
 type Controller struct {
 	current atomic.Pointer[network]
-	tls     *tls.Config // of the connections to switches; nil: plain text
+	tls     *tls.Config // TLS configuration of connections to switches; nil: plain text
 	// rpcTimeout bounds each request to a switch.
 	rpcTimeout time.Duration
-	election   p4rt.ElectionID // for the first stream to a switch that connects now
+	election   p4rt.ElectionID // election id of the first stream to a switch that the controller connects now
 	prog       *program.Program
 	saver      *saved.Saver
 	log        *slog.Logger
@@ -76,8 +77,8 @@ type Controller struct {
 	// Only run's goroutine uses the following fields.
 	wanted *topology.Topology   // the topology of the last New or Update
 	gone   map[uint8]chain.Time // ids of removed chains, and until when each must not be given to another chain
-	// the highest epoch that any chain has had, including removed chains, when it was last
-	// computed
+	// epoch is the highest epoch that any chain had when epoch was last computed. It includes
+	// removed chains.
 	epoch uint16
 	dir   *keyspace.Directory
 	sess  *sessions.Table
@@ -92,13 +93,13 @@ type Controller struct {
 	saved    bool                    // an earlier controller's state was found
 	// savedKeys holds the keys as they are on record.
 	savedKeys keyspace.Snapshot
-	stale     bool // an earlier state was found, but it was not the last one
+	stale     bool // an earlier state was found, but a later state must have existed
 	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were ever assigned
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes bypass
 	rerouting bool            // avoided has changed, and the routes have not
 	// news holds the names of keys that were placed, moved or given up, until that is on record. A
-	// controller that took over before then would remove a placed key again, and move a moved one
+	// controller that took over before then would remove a placed key again, and move a moved key
 	// back.
 	news map[string]bool
 	// replacedAt maps a name to the time when its previous KEY_ID could no longer be used
@@ -106,10 +107,11 @@ type Controller struct {
 	replacedAt map[string]chain.Time
 	replacedBy chain.Time           // upper bound of the times of names that were dropped from replacedAt
 	touched    map[*chainState]bool // chains whose machines may have new actions
-	// why this controller has stopped acting: another one has taken over; "": it acts
+	// deposed says how another controller took over, so that this controller has stopped acting. It
+	// is "" while this controller acts.
 	deposed    string
 	letGo      chan struct{}     // closed when another controller has taken over
-	forgetting string            // why switches that have left could not be forgotten at the last attempt
+	forgetting string            // why the last attempt to forget switches that have left failed
 	led        func() clock.Time // Options.Led
 	leading    time.Duration
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them. A switch sends
@@ -202,8 +204,8 @@ func New(o Options) (*Controller, error) {
 	c.epoch = kept.Highest()
 	for i, ct := range t.Chains {
 		co := chain.Options{Switches: n.switches(), PriorLeaseBound: o.Leading, EpochFloor: c.epoch}
-		// An operator can restore an older file. (In etcd this is impossible to overlook: the
-		// writes are counted, and switches reject a controller with a lower count.)
+		// Without etcd, an operator can restore an older file. With etcd this cannot go unnoticed,
+		// because etcd counts the writes, and switches reject a controller with a lower count.
 		if o.Led == nil {
 			co.Doubt = doubt
 		}
@@ -260,11 +262,11 @@ func (c *Controller) post(f func()) {
 	}
 }
 
-// call runs f on run's goroutine and waits for it. If it returns an error, f has not run and will
-// not.
+// call runs f on run's goroutine and waits for it. If call returns an error, f has not run and will
+// never run.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	var taken atomic.Bool // f has started, or the caller has stopped waiting
+	var taken atomic.Bool // whether f has started, or the caller has stopped waiting
 	c.post(func() {
 		if taken.CompareAndSwap(false, true) {
 			f()
@@ -288,8 +290,8 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 // errStopped says that the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches keep running afterwards: what is installed stays, and
-// leases run out.
+// Run works until ctx ends. The switches keep running afterwards. Their tables stay, and leases run
+// out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)
@@ -310,13 +312,13 @@ func (c *Controller) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			c.running.Wait() // not deferred: a panic must end the process, and these goroutines end with ctx
+			c.running.Wait() // not deferred, because after a panic the process must end without this wait
 			return
 		case <-c.wake:
 		case <-timer.C:
 		}
 		c.late()
-		// Events before timers: the machine may wait for an event.
+		// Handle events before timers, because the machine may wait for an event.
 		c.inboxMu.Lock()
 		todo := c.inbox
 		c.inbox = nil
@@ -347,9 +349,9 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// early returns how long to sleep in order to wait for a duration on an unslewed clock, because
-// timers run by one that may be slewed. A delay for that reason must not look as if this
-// controller was held up, so most of a long wait comes first, and the rest after the clock has
+// early returns how long to sleep in order to wait for a duration on an unslewed clock. Timers use
+// a clock that may be slewed, and the difference must not look as if this controller was held up.
+// So a long wait has two parts: early first returns most of it, and the rest after the clock has
 // been read again.
 func early(wait time.Duration) time.Duration {
 	if wait > 20*time.Millisecond {
@@ -461,7 +463,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		d.Submit(func(ctx context.Context) {
 			rest, err := d.Become(ctx, in, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
-			_ = d.Apply(ctx, rest...) // the next pass reads leftovers again and removes them
+			_ = d.Apply(ctx, rest...) // if this fails, the next pass reads the leftovers again and removes them
 		})
 	case chain.Redrive:
 		keys := c.dir.Chain(ch.topo.ID)
@@ -529,8 +531,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	}
 }
 
-// leads reports whether this process still acts as the leader. A single controller always does;
-// one of several does for a limited time after etcd last confirmed it.
+// leads reports whether this process still acts as the leader. A single controller always does. If
+// there are several, a controller does so for a limited time after etcd last confirmed it.
 func (c *Controller) leads() bool {
 	return c.led == nil || clock.Since(c.led()) <= c.leading
 }
@@ -538,7 +540,7 @@ func (c *Controller) leads() bool {
 // lease sends one LEASE.
 func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	if !c.leads() {
-		return // another controller may lead, and rely on this one giving no leases
+		return // another controller may lead, and it may rely on this controller giving no leases
 	}
 	d := c.net().byName[a.Switch]
 	if d.Heard(a.Every) {

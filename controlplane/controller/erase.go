@@ -20,7 +20,7 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 		c.touch(ch).EraseFailed(c.now(), a.Seq, err)
 	}
 	d.emptying = true
-	// An empty switch routes no packets either.
+	// Routes must avoid an empty switch, because it routes no packets.
 	c.avoided[d.Spec.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
 	c.afterOthers(d, func() {

@@ -17,19 +17,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// stateTimeout bounds one read of a key for which a person waits. Clients wait 2 s.
+// stateTimeout bounds one read of a key when a person waits for the result. Clients wait 2 s.
 const stateTimeout = time.Second
 
-// keyOperation adds or removes some keys of a chain. chain.Machine decides the steps; keyOperation
-// carries them out.
+// keyOperation adds or removes some keys of a chain. chain.Machine decides on the steps, and
+// keyOperation carries them out.
 type keyOperation struct {
 	id  chain.OpID
 	add bool
 	ops.Writes
 	cancel context.CancelFunc
-	// called at the end of a step of a move, in place of keysDone's work for additions and removals
+	// If finish is set, keysDone calls it instead of its own work for additions and removals.
 	finish func(error)
-	done   chan struct{} // closed at the end; err is valid then
+	done   chan struct{} // closed when the operation ends; err is valid then
 	given  error         // why the caller stopped waiting; nil: it has not stopped
 	err    error         // the error of the operation as a whole
 }
@@ -45,10 +45,11 @@ type newKey struct {
 	name  string
 	id    *wire.Key
 	value []byte // nil: no value; the key reads NOT_FOUND until a client writes it
-	// may returns why the key must not be added, or nil if it may be added. It is called in the
-	// same step as the addition to the directory.
+	// The function may returns the reason why the key must not be added, or nil if there is none.
+	// It is called in the same step as the addition to the directory.
 	may func() error
-	// maker is the requester whose number of keys is limited; "": a requester without a limit
+	// maker names the requester, whose number of keys is limited. It is "" for a requester without
+	// a limit.
 	maker string
 }
 
@@ -63,7 +64,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	var op *keyOperation
 	var ch *chainState
 	var failed error
-	var at []int // for each of the operation's keys, its index in keys
+	var at []int // index in keys of each of the operation's keys
 	err := c.call(ctx, func() {
 		if ch, failed = c.findChain(chainName); failed != nil {
 			return
@@ -96,7 +97,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		c.startOperation(ch, op)
 		c.save(func(err error) {
 			if err = errors.Join(err, op.given); err != nil {
-				c.keysDone(ch, op, err) // no step was carried out
+				c.keysDone(ch, op, err) // the machine has not carried out any step
 				return
 			}
 			c.touch(ch).AddKeys(c.now(), op.id)
@@ -206,8 +207,8 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 }
 
 // remove starts the removal of a key that clients know. The removal begins only once it is on
-// record. Otherwise a controller that took over would open the key again, and a late deletion
-// would destroy what clients have written to it by then.
+// record. Otherwise a controller that took over would open the key again, and a late deletion would
+// destroy values that clients have written by then.
 func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	return c.startRemoval(ch, []keyspace.Key{k}, func(op *keyOperation, err error) bool {
 		if err == nil {
@@ -222,9 +223,9 @@ func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	})
 }
 
-// takeOut starts the removal of keys that clients do not know: keys whose addition or move did not
-// complete, and remains of keys that have moved. Whatever is on record, a controller that takes
-// over removes them as well.
+// takeOut starts the removal of keys that clients do not know. These are keys whose addition or
+// move did not complete, and leftovers of keys that have moved. A controller that takes over also
+// removes such keys, whatever is on record.
 func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	c.startRemoval(ch, keys, func(op *keyOperation, err error) bool {
 		switch {
@@ -314,8 +315,8 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	delete(ch.operations, op.id)
 	c.countKeys(ch)
-	// The operation is done only when it is on record: the next controller would remove keys that
-	// are not recorded as placed.
+	// The operation is done only when it is on record, because the next controller would remove
+	// keys that are not recorded as placed.
 	c.save(func(err error) {
 		if err != nil && op.add {
 			op.err = cmpErr(op.err, fmt.Errorf("%w: the keys are placed, but that could not be recorded: %w", chain.ErrUnavailable, err))
@@ -370,12 +371,12 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	})
 }
 
-// unequal returns those of a chain's members whose records of sessions may belong to earlier leases
-// while the chain has no keys, because no other chain with keys uses their records. joining lists
-// those of them that another chain with keys is bringing in. (A switch that runs an earlier program
-// does not reset records.)
+// unequal returns the members of a chain without keys whose session records may belong to earlier
+// leases, because no other chain with keys uses these records. joining lists the members of this
+// kind that another chain with keys is bringing in. (A switch that runs an earlier program does not
+// reset records.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
-	_ = c.call(c.ctx, func() { // does nothing when the controller is ending
+	_ = c.call(c.ctx, func() { // does nothing if the controller is ending
 		in := func(of func(chain.Config) bool) bool {
 			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
 				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
@@ -397,7 +398,7 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 
 // begun returns the initial values of the records of the sessions that clients have leased.
 func (c *Controller) begun() (begun map[uint16]uint32) {
-	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // empty when the controller is ending
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // empty if the controller is ending
 	return begun
 }
 
@@ -462,7 +463,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 	if err != nil {
 		return nil, err
 	}
-	var silent sync.Map // devices that have not answered; a request for all keys waits for each only once
+	var silent sync.Map // devices that have not answered; a request for all keys waits only once for each of them
 	err = ops.Each(ctx, switches.Goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
@@ -477,7 +478,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 		if it.out.err != nil {
 			silent.Store(it.at, it.out.err)
 		}
-		return nil // one silent switch does not fail the others
+		return nil // one silent switch must not make the whole request fail
 	})
 	return out, err
 }

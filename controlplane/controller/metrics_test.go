@@ -45,7 +45,7 @@ func TestUnsentPackets(t *testing.T) {
 	})
 	c, _ := f.start()
 	ready(t, c)
-	const leases = 5000 // more than gRPC and the controller's queue hold
+	const leases = 5000 // more LEASEs than gRPC and the controller's queue hold
 	dropped := uint64(0)
 	for range leases {
 		if err := c.SendLease("s1"); err != nil {

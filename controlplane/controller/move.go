@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Moving a key to another chain: ops.Move, and the implementation of its ops.Keeper.
+// This file implements ops.Keeper, so that ops.Move can move a key to another chain.
 
 // takeTimeout is how long a key that is being moved may be hidden from clients before it is put
 // back.
@@ -96,7 +96,7 @@ func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, ch
 	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
 	op.finish = func(err error) {
-		// meant for a detachment; for a key that is put back, the call does not matter
+		// This call matters only if a key is detached. It does no harm if a key is put back.
 		if err == nil {
 			m.replaced(k.Name)
 		}
@@ -121,7 +121,7 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	}
 	k := added[0].key
 	if added[0].err != nil {
-		m.post(func() { // the key's placement may not have been recorded
+		m.post(func() { // the placement may be missing in the record
 			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
 				m.takeOut(m.to, []keyspace.Key{k})
 			}

@@ -21,13 +21,13 @@ import (
 // network is the controller's state for one topology. Update replaces it as a whole. It is
 // immutable, except for the routes of its plan (avoid).
 type network struct {
-	topo    *topology.Topology // including the switches of left
+	topo    *topology.Topology // the topology, including the switches in left
 	saved   []saved.Switch     // its switches, as they are put on record
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
 	plan    *tableplan.Plan
-	devices []*device // in the topology's order of switches
+	devices []*device // the devices, in the topology's order of switches
 	byName  map[string]*device
-	chains  []*chainState // by id
+	chains  []*chainState // the chains, ordered by id
 	byID    map[uint8]*chainState
 }
 
@@ -70,8 +70,8 @@ func (n *network) switches() []string {
 	return out
 }
 
-// device returns a switch's device. A goroutine that works for a while calls it again each time,
-// because the switch may have left meanwhile.
+// device returns a switch's device. A goroutine that works for a while must call device before each
+// use, because the switch may have left meanwhile.
 func (c *Controller) device(name string) (*device, error) {
 	if d := c.net().byName[name]; d != nil {
 		return d, nil
@@ -87,7 +87,7 @@ type chainState struct {
 	topo       *topology.Chain // only its name, id and address are up to date
 	space      keyspace.Space
 	m          *chain.Machine
-	waiting    map[chain.OpID]chan error // changes with a waiting caller
+	waiting    map[chain.OpID]chan error // the result channels of operations whose callers wait
 	operations map[chain.OpID]*keyOperation
 	ops        *ops.Chain
 	told       map[string]bool // switches that have reported their state of the chain
@@ -95,9 +95,9 @@ type chainState struct {
 	untidy  map[string]bool
 	tidyAt  chain.Time        // not before then, unless a member is untidy
 	tidied  bool              // the entries of all members have been compared
-	next    chain.Time        // when its machine must be ticked; 0: never
-	tidying map[wire.Key]bool // keys whose entries tidying is making or dropping
-	ready   bool              // whether the last event said that it is ready
+	next    chain.Time        // when the machine must be ticked; 0: never
+	tidying map[wire.Key]bool // keys whose entries tidying is inserting or deleting
+	ready   bool              // whether the last event said that the chain is ready
 	steers  int               // how often the requested lease has changed
 	endCopy func()            // cancels the copy that is under way
 	ways    ways              // of the last configuration for which they were needed

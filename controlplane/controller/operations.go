@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// change changes a running chain; it returns when all members have the new configuration.
+// change changes a running chain. It returns when all members have the new configuration.
 func (c *Controller) change(ctx context.Context, name string, ch chain.Change) error {
 	return c.ask(ctx, name, func(m *chain.Machine, op chain.OpID) { m.Propose(c.now(), op, ch) })
 }
@@ -51,13 +51,14 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 				return
 			}
 			for _, k := range c.dir.Chain(ch.topo.ID) {
-				if k.State == keyspace.Moving { // the KEY_ID by which its slot can be copied is changing
+				// the key moves, so the KEY_ID by which its slot can be copied is changing
+				if k.State == keyspace.Moving {
 					failed = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
 				}
 			}
 			if len(ch.tidying) > 0 {
-				// Stale entries of a switch that has just come up are being deleted. The entries
-				// with which the switch is being filled must not be deleted with them.
+				// Stale entries of a switch that has just come up are being deleted. This must not
+				// delete the entries with which the switch is being filled.
 				reason = "the entries of switches that came up are still being put in order: try again"
 			}
 		})
@@ -82,7 +83,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 			switch coming := ch.m.Joining(); {
 			case ch.m.Rejoining() == sw:
 				waited, reason = true, "it is being brought in already: wait for that"
-			case len(coming) > 0: // or the switch will soon be given up
+			case len(coming) > 0: // the chain has another joiner, or will soon give sw up
 				reason = fmt.Sprintf("%s is being brought in: wait for the end of that, or end it by a change of the members "+
 					"to those without it", strings.Join(coming, ", "))
 			}
@@ -125,7 +126,7 @@ func (c *Controller) findChain(name string) (*chainState, error) {
 	return nil, fmt.Errorf("%w: there is no chain %q; there is: %s", errNotFound, name, strings.Join(names, ", "))
 }
 
-// members returns the switches of a chain's configuration, head first.
+// members returns the switches of a chain's configuration, ordered from head to tail.
 func (c *Controller) members(ch *chainState) []*device {
 	var out []*device
 	for _, s := range ch.m.Status(c.now()).Config.Members {

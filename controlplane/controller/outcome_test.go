@@ -24,8 +24,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The controller's behavior after a call of unknown outcome, and with a switch that was emptied
-// while its connection stayed up.
+// These tests check the controller's behavior after a call of unknown outcome, and with a switch
+// that was emptied while its connection stayed up.
 
 // leasing makes the switches answer LEASEs according to their tables, like the program.
 type leasing struct {
@@ -33,7 +33,7 @@ type leasing struct {
 	mu      sync.Mutex
 	born    []time.Time
 	granted []wire.Packet // the last LEASE that each switch granted
-	keys    []int         // the number of its key_index entries at that time
+	keys    []int         // each switch's number of key_index entries when it granted that LEASE
 }
 
 func newLeasing(f *fakes) *leasing {
@@ -129,7 +129,7 @@ func (f *fakes) writesOf(request any, table string) bool {
 }
 
 // TestHeldConfiguration: a Write of the chain's configuration times out. It arrives late, after a
-// later configuration was installed. The switch keeps the later one.
+// later configuration was installed. The switch keeps the later configuration.
 func TestHeldConfiguration(t *testing.T) {
 	f := newFakes(t, nil)
 	var hold atomic.Bool
@@ -243,7 +243,7 @@ func TestEmptied(t *testing.T) {
 // TestEmptiedBeforeAnInstallation: a switch is emptied, and the controller tries to install another
 // configuration before it notices. That fails, because the entries to change are missing.
 func TestEmptiedBeforeAnInstallation(t *testing.T) {
-	f := newFakes(t, nil) // no leases, so only the installation reveals the loss
+	f := newFakes(t, nil) // this chain has no leases, so only the installation reveals the loss
 	f.withKeys()
 	c, _ := f.start()
 	ready(t, c)

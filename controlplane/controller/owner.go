@@ -17,9 +17,9 @@ import (
 type device struct {
 	*switches.Device
 	state     p4rt.State
-	ready     bool                 // set up since it was last connected
-	in        switches.Incarnation // the one that the chains have judged, while it is ready
-	emptying  bool                 // it is being emptied, so the chains' knowledge of its content is outdated
+	ready     bool                 // the switch was set up since it was last connected
+	in        switches.Incarnation // the one whose content the chains have checked, while the switch is ready
+	emptying  bool                 // the switch is being emptied, so the chains' knowledge of its content is outdated
 	lastError string
 }
 
@@ -65,8 +65,8 @@ func (o owner) Event(kind string, d *switches.Device, message string) {
 	o.c.events.Add(kind, d.Spec.Name, "", message)
 }
 
-// current returns the controller's state for a device; nil if the switch has been given another
-// device, or none.
+// current returns the controller's state for a device. It returns nil if the switch has another
+// device now, or none.
 func (o owner) current(d *switches.Device) *device {
 	if known := o.c.net().byName[d.Spec.Name]; known != nil && known.Device == d {
 		return known

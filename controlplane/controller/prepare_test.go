@@ -27,8 +27,9 @@ func (s *slowStore) Save(st *saved.State) error {
 }
 
 // TestGroupsAreMadeWhileTheRecordIs: while a configuration is being recorded, the controller
-// creates its multicast groups next to those in use, and changes nothing else at any switch. Once
-// the configuration is installed, it deletes the groups of the previous one.
+// creates its multicast groups in addition to those in use. It changes nothing else at the
+// switches. Once the configuration is installed, it deletes the groups of the previous
+// configuration.
 func TestGroupsAreMadeWhileTheRecordIs(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &slowStore{Store: f.store, leave: make(chan struct{})}

@@ -14,17 +14,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Bringing lost switches in again. A machine requests it by Rejoin; a program that decides a
-// chain's members itself requests it by BringIn.
+// This file brings lost switches in again. A machine requests that by Rejoin. A program that
+// decides a chain's members itself requests it by BringIn.
 
-// probeTimeout bounds the test that a switch must answer before it is brought in. A stopped switch
-// keeps its connection, and a chain that fills it would wait for it.
+// probeTimeout bounds the test that a switch must answer before it is brought in. The connection to
+// a stopped switch may stay open, and a chain that fills such a switch would wait for it.
 const probeTimeout = time.Second
 
-// BringIn brings a switch in as Recover does, in a chain that can continue without it if that
-// fails. A switch that does not answer is refused at once. If the switch holds old values and is
-// also a member of other chains, those that can do so continue without it while it is emptied, and
-// get it back afterwards.
+// BringIn brings a switch into a chain as Recover does. If that fails, the chain continues without
+// the switch. A switch that does not answer is refused at once. The switch may hold old values and
+// also be a member of other chains. Then the chains that can continue without the switch do so
+// while it is emptied, and get it back afterwards.
 func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {
 		return nil, apiError(err)
@@ -32,8 +32,8 @@ func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain
 	return c.Chain(ctx, name)
 }
 
-// bringIn implements BringIn. It brings in one switch at a time: switches may share an overloaded
-// machine, and a switch that several chains have lost is emptied only once.
+// bringIn implements BringIn. It brings in one switch at a time, because switches may share an
+// overloaded machine, and a switch that several chains have lost must be emptied only once.
 func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 	select {
 	case c.bringing <- struct{}{}:
@@ -57,7 +57,7 @@ func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 		}
 	}
 	err = c.recover(ctx, name, sw)
-	for other := range others { // even if the requested chain did not get the switch
+	for other := range others { // other chains get the switch back even if the requested chain did not get it
 		if failed := c.recover(ctx, other, sw); failed != nil && err == nil {
 			err = fmt.Errorf("bringing it into chain %s again, which was without it meanwhile: %w", other, failed)
 		}
@@ -127,8 +127,8 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, members []st
 	return ops.Each(ctx, switches.Goroutines{}, strangers, c.probe)
 }
 
-// If a switch must be emptied before it is brought in, othersOf returns the other chains of which
-// it is a member, each with its other members.
+// othersOf returns the other chains of a switch that must be emptied before it is brought in, each
+// with its other members.
 func (c *Controller) othersOf(ctx context.Context, name, sw string) (others map[string][]string, err error) {
 	var failed error
 	err = c.call(ctx, func() {

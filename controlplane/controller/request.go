@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Keys that clients request by name, placed in any chain with room.
+// Clients request keys by name. The controller places such a key in any chain with room.
 
 // errQuota says that the number of keys has reached its limit.
 var errQuota = errors.New("quota exceeded")
@@ -25,8 +25,8 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		return nil, admin.Errorf(admin.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
 			q.Prefix, r.Name)
 	}
-	full := map[string]bool{} // chains that turned out to be full
-	var share error           // error of a chain that has room, but not for this requester
+	full := map[string]bool{} // chains that had no room when they were tried
+	var share error           // why a chain with room refused this requester
 	for {
 		var there keyspace.Key
 		var known bool
@@ -79,7 +79,7 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 
-// find returns a key by its name. It answers only when the answer is on record, so that no later
+// find returns a key by its name. It returns only when the answer is on record, so that no later
 // controller undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)

@@ -9,9 +9,10 @@ import (
 )
 
 // A switch that the controller has lost may have stopped, and then packets that are routed through
-// it are lost. So routes and acknowledgement trees bypass it where another path exists. If it is
-// in fact running, this does no harm: packets only take another path. The avoided switches are on
-// record, so that a controller that starts does not route packets through dead switches again.
+// it are lost. So routes and acknowledgement trees bypass it where another path exists. If the
+// switch is in fact running, this does no harm, because packets only take another path. The avoided
+// switches are on record, so that a controller that starts does not route packets through dead
+// switches again.
 
 // avoidAfter is how long a switch may be out of reach before routes bypass it. A chain cannot be
 // shortened sooner, because the lease has to run out.
@@ -65,12 +66,12 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	c.events.Add(kind, about.Spec.Name, "", why)
 	c.save(nil)
 	for _, d := range c.net().devices {
-		d.RefreshSoon() // after its present setup step, if it is not ready
+		d.RefreshSoon() // if the switch is not ready, the refresh follows its present setup step
 	}
 }
 
-// afterOthers calls then when the other switches have finished their submitted jobs, or after a
-// second.
+// afterOthers calls the function then when all other switches have finished their submitted jobs,
+// or after a second.
 func (c *Controller) afterOthers(d *device, then func()) {
 	var once sync.Once
 	start := func() { once.Do(then) }

@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// Upgrading a switch from another program to this controller's (docs/security.md, "Rolling"): from
-// an earlier or later version, or from another build of the same version. Loading a program empties
-// a switch, so a chain whose switches were all loaded at once would lose its values. A switch that
-// runs a compatible program therefore keeps it at first. The controller then takes one member after
-// the other out of its chains, loads this program, and brings the member in again. A downgrade
-// works in the same way, by the older controller.
+// This file upgrades a switch from another program to this controller's program (docs/security.md,
+// "Rolling"). The other program may be an earlier or later version, or another build of the same
+// version. Loading a program empties a switch, so a chain whose switches were all loaded at once
+// would lose its values. A switch that runs a compatible program therefore keeps it at first. The
+// controller then takes one member after the other out of its chains, loads this program, and
+// brings the member in again. A downgrade works in the same way, by the older controller.
 //
 // Two programs are compatible if the parts that both have (compared by id) mean the same in both,
 // and both have the parts that every controller needs. Parts that only one program has, such as an
@@ -25,8 +25,8 @@ import (
 // switch without principals carry none. So `access` grants everything to all hosts in the meantime,
 // as such a program does.
 
-// openness returns the default of `access`: grant everything while some switch sends no
-// principals, otherwise nothing.
+// openness returns the default of `access`. It grants everything while some switch sends no
+// principals, and otherwise nothing.
 func (c *Controller) openness() bool {
 	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.Unguarded() })
 }
@@ -41,16 +41,16 @@ const (
 // rolled is a switch that was taken out of a chain to be loaded, and must come back.
 type rolled struct{ sw, chain string }
 
-// rolling is the state of replacing programs.
+// rolling is the state of upgrading switches to this controller's program.
 type rolling struct {
 	owed  []rolled
-	begun *device // the switch whose program is being replaced; nil: none
+	begun *device // the switch whose program is being replaced; nil if there is none
 	open  bool    // access was not enforced when the rollout began
 }
 
-// roll loads the program into each switch that runs another one, one after the other. It takes no
-// switch out of a chain before the previous one is back in, because otherwise two of three members
-// would be out.
+// roll loads the program into each switch that runs another program, one switch after the other. It
+// takes no switch out of a chain before the previous switch is back in, because otherwise two of
+// three members would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
 	var r rolling
@@ -88,8 +88,8 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// toRoll returns the next switch to load. If it returns nil, there is none, or waits says why
-// loading must wait.
+// toRoll returns the next switch to load the program into. If it returns nil, either no switch is
+// left, or the result waits says why loading must wait.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {
@@ -133,16 +133,16 @@ func (c *Controller) rollAlone(ctx context.Context, d *device, owed *[]rolled) e
 	return c.rollOne(ctx, d, owed)
 }
 
-// returned reports whether a switch no longer has to come back to a chain: an operator has brought
-// it in, or the switch or the chain has left the network.
+// returned reports whether a switch no longer has to come back to a chain, because an operator has
+// brought it in, or the switch or the chain has left the network.
 func (c *Controller) returned(x rolled) bool {
 	n := c.net()
 	i := slices.IndexFunc(n.chains, func(ch *chainState) bool { return ch.topo.Name == x.chain })
 	return n.byName[x.sw] == nil || n.left[x.sw] || i < 0 || n.chains[i].m.Status(c.now()).Config.IsMember(x.sw)
 }
 
-// nextToRoll returns a switch to load the program into now; If it returns nil, there is none, or
-// waits says why loading must wait.
+// nextToRoll returns a switch to load the program into now. If it returns nil, either no switch is
+// left, or the result waits says why loading must wait.
 func (c *Controller) nextToRoll() (d *device, waits string) {
 	if c.deposed != "" || !c.leads() {
 		return nil, ""
@@ -186,9 +186,9 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch that runs another one: it takes the switch out of its
-// chains, loads it, and brings it in again. On success the switch is no longer in owed. After a
-// failure, the next try continues with owed.
+// rollOne loads the program into a switch that runs another program. It takes the switch out of the
+// switch's chains, loads the program, and brings the switch in again. On success the switch is no
+// longer in owed. After a failure, the next try continues with owed.
 func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
 	if d.Former() {
 		if err := c.leaveChains(ctx, d, owed); err != nil {
@@ -198,7 +198,7 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 		done := make(chan struct{})
 		if err := c.call(ctx, func() {
 			d.emptying = true
-			// An empty switch routes no packets either.
+			// Routes must avoid an empty switch, because it routes no packets.
 			c.avoided[d.Spec.Name] = true
 			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
 			c.afterOthers(d, func() {
@@ -249,7 +249,7 @@ func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled)
 		return err
 	}
 	for name, members := range without {
-		// Note it before the attempt, because an attempt that seems to have failed may have
+		// Note the switch before the attempt, because an attempt that seems to have failed may have
 		// succeeded.
 		*owed = append(*owed, rolled{d.Spec.Name, name})
 		if err := c.change(ctx, name, chain.Change{Members: members, Rest: true}); err != nil {

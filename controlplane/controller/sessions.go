@@ -22,11 +22,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at
-// that host's port accepts it from no other host. Before the holder learns about its session, the
-// session's record restarts at every switch of every chain. The new number is unpredictable and
-// far from whatever the record said before, so that no packet of an earlier lease, late or forged,
-// is mistaken for the holder's.
+// This file leases writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host,
+// and the switch at that host's port accepts it from no other host. Before the holder learns about
+// its session, the session's record restarts at every switch of every chain. The new number is
+// unpredictable and far from whatever the record said before, so that no packet of an earlier
+// lease, late or forged, is mistaken for the holder's.
 
 // maxSessions is the maximum number of sessions that one request can lease.
 const maxSessions = 1024
@@ -81,8 +81,8 @@ func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) 
 	}
 	out := &admin.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
 	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
-		if err := c.saveNow(ctx); err != nil { // before any client uses the sessions
-			return nil, apiError(err) // nobody ends the lease; it expires
+		if err := c.saveNow(ctx); err != nil { // the lease must be durable before any client uses the sessions
+			return nil, apiError(err) // nobody ends the new lease, so it expires
 		}
 		err = c.letIn(ctx, host)
 	}
@@ -114,8 +114,8 @@ func (c *Controller) saveNow(ctx context.Context) error {
 	}
 }
 
-// holder returns the host with a client's address; nil if the host does not matter, because hosts
-// may use sessions that they have not leased.
+// holder returns the host with a client's address. It returns nil if the host does not matter,
+// because hosts may use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
 	if address == "" {
@@ -140,10 +140,11 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew restarts the records of a lease's sessions at every switch that the writes of some
-// chain reach, at switches that are being brought into a chain, and at other switches that are
-// reachable and answer soon. A chain without keys has no writes, so nothing waits for its
-// switches: they get the records when the chain has its first key (ops.Chain.Equalise).
+// beginAnew restarts the records of a lease's sessions. It does so at every switch that the writes
+// of some chain reach, and at switches that are being brought into a chain. It also does so at
+// other switches, if these are reachable and answer soon. A chain without keys has no writes, so
+// nothing waits for its switches. They get the records when the chain has its first key
+// (ops.Chain.Equalise).
 func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
@@ -170,8 +171,8 @@ func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]ad
 // errOthersNow says that the set of switches that keep records has changed meanwhile.
 var errOthersNow = errors.New("the chains have changed")
 
-// watchRecords cancels the work at some switches when they are no longer all the switches that
-// need it.
+// watchRecords cancels the work at the given switches when the set of switches that keep records
+// has changed.
 func (c *Controller) watchRecords(ctx context.Context, at []*device, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -194,7 +195,7 @@ type beginning struct {
 	c     *Controller
 	lease string
 	ids   []uint16
-	begin []uint32 // the records' new values; nil: not chosen yet
+	begin []uint32 // the records' new values; nil if they are not chosen yet
 }
 
 func (b *beginning) sessions() []admin.Session {
@@ -205,7 +206,7 @@ func (b *beginning) sessions() []admin.Session {
 	return out
 }
 
-// at does the work of beginAnew at certain switches, and at switches that joined chains meanwhile.
+// at restarts the records at certain switches, and at switches that joined chains meanwhile.
 func (b *beginning) at(ctx context.Context, keep *records) error {
 	c := b.c
 	places := make([]int, len(b.ids))
@@ -248,7 +249,8 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	quick, stop := context.WithTimeout(ctx, patience)
 	c.answering(others, func(d *device) error { return tell(quick, d, set) })
 	stop()
-	// A switch whose filling began meanwhile may have copied the records in their former state.
+	// A switch whose filling began meanwhile may have copied the records before they were
+	// restarted.
 	for at := slices.Clone(keep.at); ; {
 		untold := func(devices []*device) []*device {
 			return slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return slices.Contains(at, d) })
@@ -274,7 +276,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 }
 
 // choose chooses the records' new values, above all recorded ones, and the switches that must get
-// them. From here on, a chain that gets its first key sets these values at its members.
+// these values. From here on, a chain that gets its first key sets these values at its members.
 func (b *beginning) choose(ctx context.Context, places []int, at []*device, recorded [][]uint32) error {
 	begin := make([]uint32, len(b.ids))
 	if err := ops.Each(ctx, switches.Goroutines{}, places, func(ctx context.Context, i int) error {
@@ -315,7 +317,7 @@ func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell fun
 	}
 }
 
-// answering calls ask for all devices at once, and returns those for which it succeeds.
+// answering calls ask for all devices at once, and returns the devices for which ask succeeds.
 func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -360,11 +362,11 @@ func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, 
 // records says which switches keep records of sessions.
 type records struct {
 	at      []*device // switches that writes of some chain reach
-	joiners []*device // switches that are being brought into a chain, and are not in at
+	joiners []*device // switches that are being brought into a chain, unless `at` has them
 	others  []*device // all other connected switches
 	// fencing names a chain that has left out a switch that may still serve. That switch may still
 	// consider itself the head, with a live lease and the former records, and cannot get new ones.
-	// "": there is no such chain.
+	// fencing is "" if there is no such chain.
 	fencing string
 }
 
@@ -380,7 +382,7 @@ func (c *Controller) keepRecords(ctx context.Context) (keep *records, err error)
 	return keep, err
 }
 
-// recordsNow is keepRecords without the waiting.
+// recordsNow is keepRecords without waiting.
 func (c *Controller) recordsNow(ctx context.Context) (*records, error) {
 	keep := &records{}
 	add := func(list *[]*device, name string) {
@@ -439,7 +441,7 @@ func (c *Controller) begin(records []uint32) (uint32, error) {
 // random32 returns 32 unpredictable bits.
 func random32() uint32 {
 	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
+	_, _ = rand.Read(b[:]) // cannot fail
 	return binary.NativeEndian.Uint32(b[:])
 }
 
@@ -522,8 +524,8 @@ func (c *Controller) watchLeases(ctx context.Context) {
 	}
 }
 
-// recordsToCopy returns the sessions whose records a switch that is being filled must have: those
-// that some client may use.
+// recordsToCopy returns the sessions whose records a switch that is being filled must have. These
+// are the sessions that some client may use.
 func (c *Controller) recordsToCopy() []uint16 {
 	var out []uint16
 	if c.net().topo.Open() {
@@ -548,7 +550,7 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
-			// the leading controller knows about this lease, or does not reuse the session ids yet
+			// The leading controller knows this lease, or does not reuse its session ids yet.
 			return
 		}
 		l, err := c.sess.Keep(c.now(), lease)

@@ -7,10 +7,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// This file tells for how long a name has had its present KEY_ID. Suppose that a client's write
-// went to a KEY_ID that no longer exists. From the duration the client learns whether a copy of the
-// write can have been executed: not if the KEY_ID was gone before the first copy was sent. Because
-// the answer is a duration, no two clocks are compared.
+// The functions in this file compute how long a name has had its present KEY_ID. Suppose that a
+// client's write went to a KEY_ID that no longer exists. The duration tells the client whether a
+// copy of the write can have been executed. It cannot if the KEY_ID was gone before the client sent
+// the first copy. Because the answer is a duration, no two clocks are compared.
 
 const (
 	// settledMost is longer than any client waits for a write.
@@ -32,8 +32,8 @@ func (c *Controller) replaced(name string) {
 	c.replacedAt[name] = now
 }
 
-// settled returns for how long no other KEY_ID of a name could be used, as far as this controller
-// knows. Replacements by an earlier controller were on record before this one started.
+// settled returns for how long this controller knows that no other KEY_ID of a name could be used.
+// If an earlier controller replaced a KEY_ID, that was on record before this controller started.
 func (c *Controller) settled(name string) time.Duration {
 	return min(settledMost, c.now()-max(c.replacedBy, c.replacedAt[name]))
 }

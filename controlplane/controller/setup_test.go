@@ -98,7 +98,8 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 	return f
 }
 
-// answering makes a switch reply to the controller's packets; reply returns nil for no reply.
+// answering makes a switch reply to the controller's packets. reply returns nil if there is no
+// reply.
 func answering(s *p4rttest.Server, reply func(wire.Packet) *wire.Packet) {
 	s.PacketOut = func(out *v1.PacketOut) {
 		f, payload, err := wire.ParseFrame(out.Payload)
@@ -166,14 +167,14 @@ func eventText(c *controller.Controller) string {
 	return b.String()
 }
 
-// primary waits until a client is its switch's primary one.
+// primary waits until a client is the primary client of its switch.
 func primary(t *testing.T, c *p4rt.Client) {
 	t.Helper()
 	poll.Until(t, 20*time.Second, "a client is the switch's primary one", func() bool { return c.State().Phase == p4rt.Primary },
 		func() string { return fmt.Sprint(c.State().Err) })
 }
 
-// waitText waits for an event of a kind whose message has a text.
+// waitText waits for an event of the given kind whose message contains text.
 func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	t.Helper()
 	until(t, c, fmt.Sprintf("an event %s with %q", kind, text), func() bool {
@@ -219,8 +220,8 @@ func TestIdempotent(t *testing.T) {
 		c, stop := f.start()
 		ready(t, c)
 		before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
-		// 2 ports, 2 local addresses, 4 routes (controller, 2 switches, 1 host), 1 chain with 2
-		// peers and the default entry.
+		// The entries are 2 ports, 2 local addresses, 4 routes (controller, 2 switches, 1 host),
+		// and 1 chain with 2 peers and the default entry.
 		if len(before[1]) != 12 {
 			t.Fatalf("s2 has %d entries:\n%s", len(before[1]), strings.Join(before[1], "\n"))
 		}
@@ -275,8 +276,8 @@ func TestNeverThere(t *testing.T) {
 		func() string { return strings.Join(f.tables(2, "chain_peer"), "\n") })
 }
 
-// TestPeers: a switch accepts a chain's messages only at the ports where they arrive. This holds
-// also when their path changes under a controller that found everything installed.
+// TestPeers: a switch accepts a chain's messages only at the ports where they arrive. This also
+// holds if their path changes under a controller that found everything installed.
 func TestPeers(t *testing.T) {
 	f := newFakesAround(t)
 	shows := func(server int, port, what string) func() bool {
@@ -351,14 +352,14 @@ func TestForeignEntries(t *testing.T) {
 	<-done
 	c, _ = f.start()
 	ready(t, c)
-	waitText(t, c, "keys.tidied", "dropped") // only one switch has an entry of the key
+	waitText(t, c, "keys.tidied", "dropped") // only one switch has an entry of the key, so that entry is deleted
 	if got := f.tables(1); !slices.Equal(got, want) {
 		t.Errorf("s2 has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// TestMistakes: problems of switches and files. Each is reported, and those that can be repaired
-// are repaired once the cause is gone.
+// TestMistakes: the controller reports each problem of a switch or a file. If it can repair the
+// problem, it does so once the cause is gone.
 func TestMistakes(t *testing.T) {
 	t.Run("a switch is not there yet", func(t *testing.T) {
 		f := newFakes(t, nil)
@@ -518,8 +519,8 @@ func TestMistakes(t *testing.T) {
 		}
 	})
 	t.Run("a switch that cannot run the program", func(t *testing.T) {
-		// For example, a switch built for narrower values, or with too little memory for the
-		// registers.
+		// The switch may, for example, be built for narrower values, or have too little memory for
+		// the registers.
 		f := newFakes(t, small)
 		f.servers[2].RefuseProgram = func() error {
 			return status.Error(codes.InvalidArgument, "register objects_store: 8192 bits in a cell, at most 128 here")
@@ -608,7 +609,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestState: the file is replaced atomically, and a broken file is not treated as an empty one.
+// TestState: the file is replaced atomically, and a broken file is not treated as an empty file.
 func TestState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	f := saved.File(path)
@@ -680,7 +681,7 @@ func TestState(t *testing.T) {
 }
 
 // TestStateFiles: one of the two files may be lost, or replaced by an older copy. The store detects
-// this, and does not treat the rest as complete.
+// this, and does not treat the remaining state as complete.
 func TestStateFiles(t *testing.T) {
 	dir := t.TempDir()
 	path, keys := filepath.Join(dir, "state.json"), filepath.Join(dir, "state.keys.json")
@@ -698,7 +699,7 @@ func TestStateFiles(t *testing.T) {
 		return b
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		f := saved.File(path) // each stands for another process
+		f := saved.File(path) // each store stands for another process
 		if _, err := f.Load(); err != nil {
 			t.Fatal(err)
 		}
@@ -722,7 +723,7 @@ func TestStateFiles(t *testing.T) {
 		what string
 		files
 		keys int    // number of keys loaded
-		lost bool   // everything but the directory
+		lost bool   // everything but the directory was lost
 		want string // part of the error
 	}{
 		{"both", images[last], 3, false, ""},

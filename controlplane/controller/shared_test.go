@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// Tests of switches that two chains use.
+// These are tests of switches that two chains use.
 
 // twoChains adds a second chain to the chain main, and more chains.
 func twoChains(main, other []string, more ...map[string]any) func(map[string]any) {
@@ -51,7 +51,7 @@ func (f *fakes) occupies() (occupy func(*controller.Controller)) {
 		return nil
 	}
 	return func(c *controller.Controller) {
-		f.t.Cleanup(func() { close(leave) }) // before the controller and the switches end
+		f.t.Cleanup(func() { close(leave) }) // s1 continues before the controller and the switches end
 		slow.Store(true)
 		go func() {
 			frozen := true
@@ -84,8 +84,8 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	return epoch
 }
 
-// answerLeases makes a switch answer LEASEs according to its chain_config entry, and other packets
-// by also.
+// answerLeases makes a switch answer LEASEs according to its chain_config entry. It answers other
+// packets by calling the function also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {
@@ -104,7 +104,7 @@ func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 }
 
 // TestTakenBeforeItIsEmptied: a chain requests that a switch be emptied. Before the program is
-// loaded, the switch becomes the only member of another chain. So it is not emptied.
+// loaded, the switch becomes the only member of another chain. So the switch is not emptied.
 func TestTakenBeforeItIsEmptied(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.withKeys()
@@ -140,13 +140,13 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 }
 
 // TestRecordsOfAJoiner: a switch is being filled for one chain, and already has a session's record.
-// Then another chain, of which it is a member, gets its first key. The record must not go back;
-// otherwise a late copy of a request would be executed again.
+// Then another chain, of which it is a member, gets its first key. The record must not go back,
+// because otherwise a late copy of a request would be executed again.
 func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))
 	f.withKeys()
 	for _, s := range f.servers {
-		s.PI = true // no readable registers and no answer to a FETCH of a slot, so the copy does not end
+		s.PI = true // s3 has no readable registers and answers no FETCH of a slot, so the copy does not end
 	}
 	var mu sync.Mutex
 	recorded, lowest := map[uint16]uint32{}, map[uint16]uint32{}
@@ -245,8 +245,8 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestTakenBeforeItIsLoaded: a switch is to get another program. Before that is loaded, the switch
-// becomes the only member of a chain. So it keeps its program.
+// TestTakenBeforeItIsLoaded: a switch is to get another program. Before the program is loaded, the
+// switch becomes the only member of a chain. So it keeps its program.
 func TestTakenBeforeItIsLoaded(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.loadKin(2)

@@ -63,10 +63,10 @@ func (c *Controller) setReady(d *device, ready bool) {
 	c.metrics.ShowSwitch(d.Spec.Name, ready)
 }
 
-// depose stops this controller because another one has taken over, at a switch or in the store.
-// That controller may change everything, so this one can no longer rely on its knowledge. It
-// releases all switches, and does not take them back by itself even if it becomes primary again.
-// Otherwise two controllers would undo each other's work.
+// depose stops this controller because another controller has taken over, at a switch or in the
+// store. The other controller may change everything, so this controller can no longer rely on its
+// knowledge. It releases all switches, and does not take them back by itself even if it becomes
+// primary again. Otherwise two controllers would undo each other's work.
 func (c *Controller) depose(at, why string) {
 	if c.deposed != "" {
 		return
@@ -84,8 +84,8 @@ func (c *Controller) depose(at, why string) {
 	}
 }
 
-// Deposed returns a channel that is closed when another controller has taken over and this one has
-// stopped working.
+// Deposed returns a channel that is closed when another controller has taken over and this
+// controller has stopped working.
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp handles a switch that has everything that follows from the topology.

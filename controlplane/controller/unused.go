@@ -17,8 +17,9 @@ import (
 // some client may want it.
 const releaseTimeout = 5 * time.Second
 
-// RemoveUnused removes a key that has no value, if its version by name is still the given one (0:
-// if no client has written it since it was added). Otherwise the key stays, with its value.
+// RemoveUnused removes a key that has no value, if its version by name is still the given one. The
+// version 0 means that no client has written the key since it was added. If the conditions do not
+// hold, the key stays, with its value.
 func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	var k keyspace.Key
 	var known bool
@@ -36,7 +37,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 		version = uint64(k.Made)
 	}
 	last := wire.Version(version - k.Offset)
-	// This finds most keys that are in use without touching them.
+	// This reveals most keys that are in use, without hiding them from clients.
 	states, err := c.states(ctx, []keyspace.Key{k}, stateEverywhere)
 	if err != nil {
 		return apiError(err)

@@ -16,10 +16,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Changing the topology of a running network. For hosts, the controller writes the differing
-// entries. A new switch gets its program and routes, and a chain may then take it in (Recover). A
-// switch that leaves is kept for as long as some chain needs it. Each chain continues without it
-// as without a switch that has failed, which fences it first; then the controller forgets it.
+// This file changes the topology of a running network. For hosts, the controller writes the
+// differing entries. A new switch gets its program and routes, and a chain may then take it in
+// (Recover). The controller keeps a switch that leaves for as long as some chain needs it. Each
+// chain fences the switch and continues without it, as without a failed switch. Then the controller
+// forgets it.
 
 // Update changes the network to another topology, and returns when the switches have begun to
 // change. If the network cannot change to the topology, Update returns an *api.Error and leaves
@@ -117,7 +118,8 @@ func (c *Controller) allows(t *topology.Topology) error {
 	return nil
 }
 
-// arrange makes t the network, plus those switches of the previous network that chains still need.
+// arrange makes t the network. It also keeps the switches of the previous network that chains still
+// need.
 func (c *Controller) arrange(t *topology.Topology) error {
 	old := c.net()
 	var left []string
@@ -234,7 +236,7 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 	c.publishLeases()
 	for _, d := range n.devices {
 		if len(added) > 0 && d.ready {
-			c.lookAgain(d) // as for a new switch
+			c.lookAgain(d) // the switch reports its content to the new chains
 		}
 		if !isNew[d.Spec.Name] {
 			d.RefreshSoon()
@@ -254,14 +256,14 @@ func (c *Controller) realign() {
 			if err == nil {
 				err = d.Realign(ctx, keys)
 			}
-			if err != nil && !switches.Passing(err) { // a lost switch is corrected when it comes up
+			if err != nil && !switches.Passing(err) { // a lost switch is corrected when it comes up again
 				c.post(func() { c.events.Add("keys.not-realigned", d.Spec.Name, "", err.Error()) })
 			}
 		})
 	}
 }
 
-// lookAgain reports a switch's content to new chains.
+// lookAgain reads a switch's content again and reports it to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
 		in, reports, err := d.ReadChains(ctx)
@@ -299,7 +301,7 @@ func (c *Controller) removeChain(ch *chainState) {
 	c.events.Add("chain.removed", "", ch.topo.Name, "")
 }
 
-// release forgets switches that have left once no chain needs them, and reports whether there were
+// release forgets switches that have left once no chain needs them. It reports whether it forgot
 // any.
 func (c *Controller) release() bool {
 	n := c.net()
@@ -308,7 +310,7 @@ func (c *Controller) release() bool {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
-		if c.forgetting != err.Error() { // it is tried all the time, and the log holds only some thousands of events
+		if c.forgetting != err.Error() { // report a reason once, because release is tried all the time
 			c.events.Add("switch.not-forgotten", "", "", err.Error())
 		}
 		c.forgetting = err.Error()
@@ -319,8 +321,8 @@ func (c *Controller) release() bool {
 	return true
 }
 
-// steerEvery is how long to wait before a chain that is being changed is asked for another lease
-// again.
+// steerEvery is the pause before the controller asks a chain again to change its lease, if another
+// change of the chain was in the way.
 const steerEvery = 500 * time.Millisecond
 
 // steer changes a chain's lease as soon as that is possible.

@@ -42,7 +42,7 @@ func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	return t
 }
 
-// until waits until ok returns true for the controller.
+// until waits until the function ok returns true.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
 	poll.Until(t, 60*time.Second, what, ok, func() string { return eventText(c) })
@@ -129,8 +129,8 @@ func TestUpdateMistakes(t *testing.T) {
 	chain := func(top topologytest.Object) topologytest.Object {
 		return top["chains"].([]any)[0].(topologytest.Object)
 	}
-	// no switch answers the first write, so the addition fails, and neither can its undoing
-	// complete
+	// No switch answers the first write. So the addition fails, and undoing it cannot complete
+	// either.
 	adding, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.AddKeys(adding, "main", []admin.KeySpec{{Name: "k"}})
@@ -180,7 +180,7 @@ func TestUpdateMistakes(t *testing.T) {
 }
 
 // TestUpdateSwitches: a switch joins, gets its routes, and becomes a member of the chain. Another
-// one leaves, the chain continues without it, and its connection is closed.
+// switch leaves, the chain continues without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()
@@ -248,7 +248,7 @@ func TestUpdateSwitches(t *testing.T) {
 	if got := f.writes() - writes; got != 0 {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
-	// While no controller runs the tail leaves: the next controller knows the tail from the saved
+	// The tail leaves while no controller runs. The next controller knows the tail from the saved
 	// state, fences it, and continues without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
@@ -273,7 +273,7 @@ func TestUpdateSwitches(t *testing.T) {
 }
 
 // TestUpdateReplaced: if the P4Runtime server of a switch changes, the controller connects to the
-// new one.
+// new server.
 func TestUpdateReplaced(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -309,7 +309,8 @@ func TestUpdateChains(t *testing.T) {
 		}
 	}
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil { // epoch 2
+	// this change begins epoch 2
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil {
 		t.Fatal(err)
 	}
 	update(t, c, f.topology(second(5)))
@@ -351,7 +352,7 @@ func TestUpdateChains(t *testing.T) {
 
 // TestUpdateRejoin: a switch that has left comes back, and a running switch gets another P4Runtime
 // address. A switch remembers the highest election id that it has seen, so the controller must not
-// use a lower one. Otherwise the controller would conclude that another one has taken over.
+// use a lower one. Otherwise the controller would conclude that another controller has taken over.
 func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -426,8 +427,8 @@ func TestUpdateLastMember(t *testing.T) {
 	}
 }
 
-// TestUpdateRename: a chain without keys is replaced by another one with the same id. That is
-// refused, because leases of the first chain may still be valid.
+// TestUpdateRename: a topology replaces a chain without keys by another chain with the same id. The
+// controller refuses that, because leases of the first chain may still be valid.
 func TestUpdateRename(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()

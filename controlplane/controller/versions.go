@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// versioned is a program of the network and its version; "" if the version is unknown.
+// versioned is a program of the network and its version. The version is "" if it is unknown.
 type versioned struct{ name, version string }
 
 // itself returns the controller's own name and version.
@@ -40,8 +40,8 @@ func (c *Controller) versionWarning(members []admin.Member) string {
 	return ""
 }
 
-// versionWarningAt compares the version of a switch with those of the controller and of the other
-// switches that are connected.
+// versionWarningAt compares the version of a switch with the versions of the controller and of the
+// other connected switches.
 func (c *Controller) versionWarningAt(d *device) string {
 	all := []versioned{itself()}
 	for _, other := range c.net().devices {
@@ -52,8 +52,8 @@ func (c *Controller) versionWarningAt(d *device) string {
 	return untested(versioned{d.Spec.Name, d.state.Version}, all)
 }
 
-// untested names the first of others whose version is not tested together with a's, and says what
-// to upgrade. It returns "" if all versions are tested together.
+// untested names the first program in others whose version is not tested together with a's version,
+// and says what to upgrade. It returns "" if all versions are tested together.
 func untested(a versioned, others []versioned) string {
 	for _, b := range others {
 		if testedTogether(a.version, b.version) {
@@ -69,8 +69,8 @@ func untested(a versioned, others []versioned) string {
 	return ""
 }
 
-// testedTogether reports whether the tests of a release cover two versions in one network: they
-// have the same major version, and their minor versions differ by at most one
+// testedTogether reports whether the tests of a release cover two versions in one network. They do
+// if the major versions are equal, and the minor versions differ by at most one
 // (docs/reference/promises.md). It returns true if a version is unknown.
 func testedTogether(a, b string) bool {
 	if a == "" || b == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// minorFrom returns this tree's version with another minor version.
+// minorFrom returns this tree's version with its minor version changed by add.
 func minorFrom(t *testing.T, add int) string {
 	t.Helper()
 	var major, minor int
@@ -24,8 +24,8 @@ func minorFrom(t *testing.T, add int) string {
 }
 
 // TestVersions: each member of a chain is shown with the version that its switch reports. The
-// chain's status and an event warn about two versions that are not tested together, until one is
-// replaced.
+// chain's status and an event warn about two versions that are not tested together, until one of
+// the two is replaced.
 func TestVersions(t *testing.T) {
 	next, far := minorFrom(t, 1)+"-rc1", minorFrom(t, 2)
 	f := newFakes(t, nil)
@@ -95,8 +95,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsOfMembers: members are also compared with each other, and the warning says to upgrade
-// the oldest.
+// TestVersionsOfMembers: versions of members are also compared with each other, and the warning
+// says to upgrade the oldest.
 func TestVersionsOfMembers(t *testing.T) {
 	f := newFakes(t, nil)
 	above, below := minorFrom(t, 1), minorFrom(t, -1)

@@ -14,18 +14,18 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 )
 
-// Watches (docs/protocol.md, "Watches"): the acknowledgements of watched keys also go to the
-// servers that watch them. A server registers its keys and must renew the registration, which
-// otherwise ends. Registrations are only in memory: a new controller hears of them at the next
-// renewal, and until then servers find what they miss by reading.
+// This file implements watches (docs/protocol.md, "Watches"). The acknowledgements of watched keys
+// also go to the servers that watch them. A server registers its keys and must renew the
+// registration, which otherwise ends. Registrations are only in memory, so a new controller learns
+// of them at the next renewal. Until then, servers find missed changes by reading.
 //
 // The tables of watches are not part of a chain's configuration. They are written when there is
 // nothing else to do at a switch. A switch ignores groups of another epoch, so late updates do not
 // harm the chain, which uses its own tree meanwhile.
 
 const (
-	// maxWatched is how many keys can be watched in all, and also by the servers of one switch
-	// together: the sizes of watched_key and watcher.
+	// maxWatched is how many keys can be watched in the whole network. The servers of one switch
+	// together can watch as many. These limits are the sizes of the tables watched_key and watcher.
 	maxWatched = 16384
 	// maxKeys is how many keys one server can watch, so that no server takes all of them.
 	maxKeys = maxWatched / 4
@@ -70,7 +70,7 @@ func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Wa
 	return out, nil
 }
 
-// watchedBy is the error that another server on the same host already watches.
+// watchedBy is the error that another server on the same host, at this port, already watches keys.
 type watchedBy struct{ port uint16 }
 
 func (w watchedBy) Error() string {
@@ -118,8 +118,8 @@ func (c *Controller) watch(ip netip.Addr, r admin.WatchRequest, out *admin.Watch
 	for _, n := range r.KeyIDs {
 		id := wire.Key(n)
 		k, ok := c.dir.ByID(id)
-		// A hidden key's slot may hold another key's value, which may be committed. The remains of
-		// a moved key belong to the controller.
+		// A hidden key's slot may hold another key's value, which may be committed. The leftover of
+		// a moved key belongs to the controller.
 		may := ok && !k.Hidden() && !k.Leftover() && c.net().plan.MayRead(h, k.FinalName())
 		if !may || !taken[id] && len(taken) >= maxWatched || here+len(s.Keys) >= maxWatched {
 			out.Refused = append(out.Refused, n)

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestWatchOfMovingKey: a host that may not read a key gets no notifications of it during a move
-// either: neither under its future KEY_ID, nor under the alias of its leftover.
+// TestWatchOfMovingKey: during a move of a key, a host that may not read the key gets no
+// notifications of it. It gets none under the key's future KEY_ID, and none under the alias of its
+// leftover.
 func TestWatchOfMovingKey(t *testing.T) {
 	top, err := topology.Parse([]byte(`
 program: {profile: 128, json: n.json, p4info: n.txtpb}

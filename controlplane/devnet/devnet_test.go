@@ -11,8 +11,8 @@ import (
 )
 
 // TestLoopback: two networks on one machine have different addresses. A datagram of a program
-// enters the network from 127.0.0.1, and the network's answer comes from the address that the
-// program sent to.
+// enters the network from 127.0.0.1, and the network's answer comes from the address to which the
+// program sent it.
 func TestLoopback(t *testing.T) {
 	a, err := ListenLoopback(100, 1)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Send(frame[:20]) // too short, so ignored
+	a.Send(frame[:20]) // the datagram is too short, so it is ignored
 	a.Send(frame)
 	_ = program.SetReadDeadline(time.Now().Add(20 * time.Second))
 	buf := make([]byte, 100)
@@ -48,8 +48,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLife: a switch has no program at first, keeps its address when it is started again, and
-// closing the network ends all P4Runtime servers.
+// TestLife: a switch has no program at first, and keeps its address when it starts again. Closing
+// the network ends all P4Runtime servers.
 func TestLife(t *testing.T) {
 	n := New(func(Port, []byte) {})
 	defer n.Close()
@@ -66,7 +66,7 @@ func TestLife(t *testing.T) {
 	if s.Pipeline() != nil {
 		t.Error("it has a program")
 	}
-	for range 2 * maxWaiting { // it drops what it cannot process
+	for range 2 * maxWaiting { // send more frames than may wait, so that the network drops some
 		n.Inject(Port{1, 1}, make([]byte, 60))
 	}
 	n.Close()

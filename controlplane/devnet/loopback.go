@@ -12,25 +12,26 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// maxLoopbacks is the number of networks that this machine can have at once through Loopback.
+// maxLoopbacks is the maximum number of networks that use Loopback on this machine at once.
 const maxLoopbacks = 64
 
-// maxDatagram is longer than any request.
+// maxDatagram is a size in bytes that no request exceeds.
 const maxDatagram = 4096
 
-// Loopback is a host of a network that stands for the programs of this machine. It owns a block of
-// addresses in 127.0.0.0/8, 127.78.B.0/24, and listens at the protocol's UDP port of each address
-// that the network answers to. A datagram that a program sends there enters the network as a frame
-// from the program's own address, 127.0.0.1. A frame that the network sends to 127.0.0.1 leaves as
-// a datagram from the address that answered. So the clients that ship reach the switches in the
-// same way as those of a real network.
+// Loopback is the network's host for the programs of this machine. It owns the block of addresses
+// 127.78.B.0/24, and listens at the protocol's UDP port of each address that the network answers
+// to. A datagram that a program sends there enters the network as a frame from the program's own
+// address, 127.0.0.1. A frame that the network sends to 127.0.0.1 leaves as a datagram from the
+// address that answered. So the shipped clients reach these switches in the same way as the
+// switches of a real network.
 type Loopback struct {
 	block   byte
 	sockets map[netip.Addr]*net.UDPConn
 	ended   sync.WaitGroup
 }
 
-// ListenLoopback takes a free block of addresses, and listens at those whose last bytes are given.
+// ListenLoopback reserves a free block of addresses, and listens at the addresses with the given
+// last bytes.
 func ListenLoopback(last ...byte) (*Loopback, error) {
 	for block := range maxLoopbacks {
 		l := &Loopback{block: byte(67 + block), sockets: map[netip.Addr]*net.UDPConn{}}
@@ -58,15 +59,16 @@ func (l *Loopback) listen(last []byte) error {
 	return nil
 }
 
-// Addr is an address of the block.
+// Addr returns the address of the block with the given last byte.
 func (l *Loopback) Addr(last byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 78, l.block, last})
 }
 
-// Host is the address from which this machine's programs send.
+// Host returns the address from which this machine's programs send.
 func (l *Loopback) Host() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
 
-// Serve passes datagrams on to a network until Close. They enter by a port, with a MAC address.
+// Serve passes datagrams to a network until Close. The datagrams enter the network by a port, with
+// a MAC address.
 func (l *Loopback) Serve(n *Network, at Port, mac net.HardwareAddr) {
 	for a, s := range l.sockets {
 		l.ended.Go(func() { l.serve(n, at, [6]byte(mac), a, s) })
@@ -80,7 +82,9 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // an earlier answer could not be delivered, because its program has gone
+		// a client that has ended can cause this error, because an earlier answer could not be
+		// delivered
+		if err != nil {
 			continue
 		}
 		f := wire.Frame{Src: from, Dst: netip.AddrPortFrom(a, wire.Port), EthernetSrc: mac}
@@ -98,7 +102,7 @@ func (l *Loopback) Send(frame []byte) {
 		return
 	}
 	if s := l.sockets[f.Src.Addr()]; s != nil {
-		// an error is normal if the program has gone
+		// an error is normal if the program has ended
 		_, _ = s.WriteToUDPAddrPort(slices.Clone(payload), f.Dst)
 	}
 }

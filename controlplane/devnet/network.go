@@ -10,12 +10,12 @@
 //	n.Connect(devnet.Port{Switch: 1, Number: 3}, devnet.Port{Switch: 2, Number: 2})
 //	n.Inject(devnet.Port{Switch: 1, Number: 1}, frame)            // a frame from a host
 //
-// [Loopback] connects such a network with the programs of this machine: it gives the switches
-// addresses in 127.0.0.0/8.
+// [Loopback] connects such a network with the programs of this machine, for which it gives the
+// switches addresses in 127.0.0.0/8.
 //
 // One goroutine processes all frames, one after the other. A network therefore uses one processor
-// at most. It is for development and tests; it says nothing about the speed of switches that run in
-// the kernel.
+// at most. It is for development and tests, and says nothing about the speed of switches that run
+// in the kernel.
 package devnet
 
 import (
@@ -51,15 +51,15 @@ type Network struct {
 	program *bmv2json.Program
 
 	mu       sync.Mutex
-	work     []func() // queued for the network's goroutine
+	work     []func() // functions queued for the network's goroutine
 	switches []*Switch
 	cables   map[Port]Port
 	closed   bool
 }
 
 // New makes a network without switches. It calls outside, in the network's goroutine, for each
-// frame that leaves a switch by a port without a cable; the frame belongs to outside. Close ends
-// the network.
+// frame that leaves a switch by a port without a cable. The frame then belongs to outside. Close
+// ends the network.
 func New(outside func(from Port, frame []byte)) *Network {
 	n := &Network{outside: outside, wake: make(chan struct{}, 1), done: make(chan struct{}),
 		cables: map[Port]Port{}}
@@ -91,7 +91,7 @@ func (n *Network) parse(text []byte) (*bmv2json.Program, error) {
 	return p, nil
 }
 
-// Switch returns a switch by its number, from 1.
+// Switch returns a switch by its number. Numbers start at 1.
 func (n *Network) Switch(number int) *Switch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,8 +105,8 @@ func (n *Network) Connect(a, b Port) {
 	n.cables[a], n.cables[b] = b, a
 }
 
-// Inject lets a frame enter a switch by a port, as if a host had sent it. The network keeps the
-// frame. If too many frames wait already, Inject drops it.
+// Inject lets a frame enter a switch by a port, as if a host had sent it. The frame then belongs to
+// the network. If too many frames wait already, Inject drops it.
 func (n *Network) Inject(at Port, frame []byte) {
 	n.mu.Lock()
 	if len(n.work) >= maxWaiting {
@@ -170,7 +170,7 @@ func (n *Network) run() {
 // forward carries a frame that leaves a switch to the other end of the cable, or out of the
 // network. The network's goroutine calls it.
 func (n *Network) forward(from Port, frame []byte) {
-	frame = slices.Clone(frame) // the switch uses the buffer again
+	frame = slices.Clone(frame) // clone the frame, because the switch reuses the buffer
 	n.mu.Lock()
 	to, ok := n.cables[from]
 	var s *Switch

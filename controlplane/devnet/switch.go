@@ -23,9 +23,9 @@ type Switch struct {
 	buf     interp.Buffer // only the network's goroutine uses it
 
 	mu       sync.Mutex
-	addr     string // of the P4Runtime server; the switch keeps it when it starts again
+	addr     string // address of the P4Runtime server, which stays the same when the switch starts again
 	born     time.Time
-	pipe     *interp.Pipeline // nil: no program is loaded, or the switch is dead
+	pipe     *interp.Pipeline // nil if no program is loaded or the switch is dead
 	packetIn func([]byte)
 	server   *grpc.Server
 	listener net.Listener
@@ -35,17 +35,17 @@ type Switch struct {
 	onLoad   func()
 }
 
-// Number is the switch's number in its network, and its P4Runtime device id.
+// Number returns the switch's number in its network, which is also its P4Runtime device id.
 func (s *Switch) Number() int { return s.number }
 
-// Address is the HOST:PORT of the switch's P4Runtime server, on the loopback interface.
+// Address returns the HOST:PORT of the switch's P4Runtime server, on the loopback interface.
 func (s *Switch) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addr
 }
 
-// Start starts a switch that was killed: without a program, at its former address.
+// Start starts a switch that was killed. The switch has no program, and has its former address.
 func (s *Switch) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,11 +67,12 @@ func (s *Switch) Start() error {
 	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number),
 		Parse: s.network.parse, Log: slog.New(slog.DiscardHandler)}).
 		Register(server)
-	go func() { _ = server.Serve(listener{l, s}) }() // it ends with Kill
+	go func() { _ = server.Serve(listener{l, s}) }() // Serve ends when Kill closes the listener
 	return nil
 }
 
-// Kill ends a switch as kill -9 ends a process: its state is lost and its connections are closed.
+// Kill ends a switch as kill -9 ends a process. The switch's state is lost, and its connections are
+// closed.
 func (s *Switch) Kill() {
 	s.Resume()
 	s.mu.Lock()
@@ -80,11 +81,11 @@ func (s *Switch) Kill() {
 	s.mu.Unlock()
 	if server != nil {
 		server.Stop()
-		l.Close() // if the server had not begun to serve
+		l.Close() // close the listener in case the server had not begun to serve
 	}
 }
 
-// Suspend stops a switch as SIGSTOP stops a process: connections stay open and nothing answers.
+// Suspend stops a switch as SIGSTOP stops a process. Connections stay open, and nothing answers.
 func (s *Switch) Suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *Switch) Resume() {
 	}
 }
 
-// suspended says whether the switch is suspended, and returns a channel that Resume closes.
+// suspended reports whether the switch is suspended. It also returns a channel that Resume closes.
 func (s *Switch) suspended() (bool, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +118,8 @@ func (s *Switch) suspended() (bool, chan struct{}) {
 	}
 }
 
-// SetMute makes a switch drop every frame while its P4Runtime server continues, or ends that.
+// SetMute makes a switch drop every frame while its P4Runtime server continues. SetMute(false) ends
+// this state.
 func (s *Switch) SetMute(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,14 +127,14 @@ func (s *Switch) SetMute(on bool) {
 }
 
 // OnWrite makes the switch call f with each table entry that a controller has written, before the
-// controller gets its answer. nil ends that.
+// controller gets its answer. If f is nil, the switch stops doing so.
 func (s *Switch) OnWrite(f func(table string, e *target.TableEntry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onWrite = f
 }
 
-// OnLoad makes the switch call f before it loads a program. nil ends that.
+// OnLoad makes the switch call f before it loads a program. If f is nil, the switch stops doing so.
 func (s *Switch) OnLoad(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +148,7 @@ func (s *Switch) Now() time.Duration {
 	return time.Since(s.born)
 }
 
-// Pipeline is the loaded program with its tables, nil if there is none.
+// Pipeline returns the loaded program with its tables, or nil if no program is loaded.
 func (s *Switch) Pipeline() *interp.Pipeline {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +185,8 @@ func (s *Switch) process(port uint32, frame []byte) {
 type device struct {
 	s *Switch
 
-	// Verify compiles a program, which takes a tenth of a second. verified keeps the result for
-	// Prepare.
+	// Verify compiles a program, which takes a tenth of a second. The field verified keeps the
+	// result for Prepare.
 	mu       sync.Mutex
 	verified *bmv2json.Program
 	compiled *interp.Pipeline
@@ -207,7 +209,7 @@ func (d *device) OnDigest(func(target.Digest))               {}
 func (d *device) Now() time.Duration                         { return d.s.Now() }
 func (d *device) Close() error                               { return nil }
 
-// OnPacketIn: Start calls it, and holds the lock.
+// Start calls OnPacketIn while it holds the lock.
 func (d *device) OnPacketIn(f func([]byte)) { d.s.packetIn = f }
 
 func (d *device) Commit(prog *bmv2json.Program) error {
@@ -229,7 +231,7 @@ func (d *device) Prepare(prog *bmv2json.Program) (target.Pipeline, error) {
 	return interp.New(prog, interp.Options{})
 }
 
-// Activate exchanges the program between two frames.
+// Activate replaces the program between two frames.
 func (d *device) Activate(p target.Pipeline, handOver func() error) error {
 	d.s.mu.Lock()
 	loads := d.s.onLoad
@@ -294,7 +296,7 @@ func (p pipeline) report(table string, e *target.TableEntry, err error) error {
 	return err
 }
 
-// listener accepts connections that stop while the switch is suspended.
+// listener accepts connections that transfer no data while the switch is suspended.
 type listener struct {
 	net.Listener
 	s *Switch

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// AlivePath is the path of a controller's admin API that proves that its process is alive: the
-// answer begins with its Identity, and ends only when the process does.
+// AlivePath is a path of a controller's admin API that proves that the controller's process is
+// alive. The answer begins with the controller's Identity, and ends only when the process ends.
 const AlivePath = "/v1/alive"
 
 // Alive serves AlivePath.
@@ -26,9 +26,10 @@ func Alive(id Identity) http.Handler {
 	})
 }
 
-// hasEnded waits until a leader's process has ended (it returns true) or ctx has ended (false). It
-// returns true only if it has reached the process at its address, and the machine's kernel has
-// since closed the connection and refuses new ones. If the machine is silent, it concludes nothing.
+// hasEnded waits until a leader's process has ended, and then returns true. If ctx ends first, it
+// returns false. It returns true only if it has reached the process at its address, and the
+// machine's kernel has since closed the connection and refuses new ones. If the machine does not
+// answer, hasEnded concludes nothing.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {
 		return false
@@ -51,7 +52,7 @@ func hasEnded(ctx context.Context, leader Identity) bool {
 	return false
 }
 
-// follow reads a living controller's answer until it ends, and returns the controller's name.
+// follow reads a live controller's answer until the answer ends, and returns the controller's name.
 func follow(ctx context.Context, address string) (name string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+AlivePath, nil)
 	if err != nil {

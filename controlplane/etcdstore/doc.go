@@ -15,17 +15,17 @@
 //
 // # One at a time
 //
-// Every write is a transaction on two conditions: the writer's key in the election is still there,
-// under the revision that made it leader, and "revision" is unchanged since the writer last read
-// it. So a late write of an earlier leader does nothing, two leaders never build on the same
-// record, and every reader of the record reads the newest.
+// Every write is a transaction with two conditions. First, the writer's key in the election still
+// exists, under the revision that made the writer leader. Second, "revision" is unchanged since the
+// writer last read it. So a late write of an earlier leader does nothing, two leaders never build
+// on the same record, and every reader of the record reads the newest.
 //
 // The revision that made a controller leader grows from leader to leader. It is the high half of
-// the election id at the switches (P4Runtime arbitration), so a switch that a later leader has
-// contacted accepts nothing from an earlier one.
+// the election id at the switches (P4Runtime arbitration). So a switch that a later leader has
+// contacted accepts nothing from an earlier leader.
 //
 // A deposed leader could still give leases on reads to switches that the new leader cannot reach. A
-// leader gives leases only if etcd has confirmed within the last Leading that it leads (Term.Led).
-// A new leader assumes that its predecessor continued for that long after the election
-// (controller.Options.Leading).
+// leader gives leases only if etcd has confirmed, within the duration Leading, that it leads
+// (Term.Led). A new leader assumes that its predecessor continued for the same duration after the
+// election (controller.Options.Leading).
 package etcdstore

@@ -18,54 +18,56 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// Times of an election.
+// These are the times of an election.
 const (
 	// ttlSeconds is how long a silent leader stays leader, unless a candidate notices that the
-	// leader's process has ended (watchLeader). etcd gives no leases shorter than one and a half
-	// of its own election timeouts, which is 2 s by default.
+	// leader's process has ended (watchLeader). The shortest lease that etcd gives is one and a
+	// half times its own election timeout, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is how long a leader may rely on etcd's last confirmation that it leads. It limits
-	// the leases on reads.
+	// Leading is how long a leader may act after etcd last confirmed that it leads. It limits the
+	// leases on reads.
 	Leading = time.Second
-	// asking limits one request to etcd.
+	// asking is the time limit of one request to etcd.
 	asking = Leading
 )
 
 // Candidate is a controller that takes part in the election.
 type Candidate struct {
 	Client *clientv3.Client
-	Prefix string // prefix of all keys; it ends with a slash
-	// Identity identifies the candidate, in messages and to other candidates.
+	Prefix string // prefix of all keys, which ends with a slash
+	// Identity identifies the candidate in messages and to other candidates.
 	Identity Identity
 	Log      *slog.Logger
 }
 
-// Identity is what the candidates publish about themselves.
+// Identity is the data that a candidate publishes about itself.
 type Identity struct {
 	Name string `json:"name"`
-	// Admin is the address of the admin API for other controllers; "": they cannot reach it.
+	// Admin is the address of the admin API for other controllers. It is "" if they cannot reach
+	// the API.
 	Admin string `json:"admin,omitempty"`
 }
 
-// Term is the time for which a candidate leads. It is the controller's Store meanwhile.
+// Term is the time for which a candidate leads. During this time, it is also the controller's
+// Store.
 type Term struct {
 	c        *Candidate
 	session  *concurrency.Session
 	election *concurrency.Election
 	key      string       // this candidate's key in the election
 	rev      int64        // the key's CreateRevision
-	led      atomic.Int64 // clock.Time
+	led      atomic.Int64 // holds a clock.Time
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	cache    cache
 }
 
-// errOver says that the term is over. In an error's text the reason follows it.
+// errOver says that the term is over. In an error's text, the reason follows this message.
 var errOver = errors.New("this controller no longer leads")
 
 // Campaign waits until this candidate leads. Meanwhile it calls observe with each new leader.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
-	// Grant the lease here, within ctx: NewSession would wait without a limit until etcd answers.
+	// Grant the lease here, within ctx. NewSession would wait for etcd's answer without a limit.
 	lease, err := c.Client.Grant(ctx, ttlSeconds)
 	if err != nil {
 		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)
@@ -83,7 +85,7 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	go c.watchLeader(waiting, e, observe)
-	go func() { // Campaign does not end with its session
+	go func() { // Campaign does not end with its session, so this goroutine ends it
 		select {
 		case <-session.Done():
 			stop()
@@ -104,24 +106,27 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	return t, nil
 }
 
-// ElectionID is the election id at the switches: higher than that of every earlier leader.
+// ElectionID returns the election id for the switches. It is higher than the id of every earlier
+// leader.
 func (t *Term) ElectionID() p4rt.ElectionID { return p4rt.ElectionID{High: uint64(t.rev)} }
 
-// Leads is the condition, for other components' transactions, that this controller still leads.
+// Leads returns the condition that this controller still leads. Other components use it in their
+// transactions.
 func (t *Term) Leads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev)
 }
 
-// Led is the send time of the last request by which etcd confirmed that this controller leads.
+// Led returns the time at which this controller sent the last request by which etcd confirmed that
+// it leads.
 func (t *Term) Led() clock.Time { return clock.Time(t.led.Load()) }
 
-// Over is closed when the term is over. Err says why.
+// Over returns a channel that is closed when the term is over. Err returns the reason.
 func (t *Term) Over() <-chan struct{} { return t.ctx.Done() }
 
 // Err returns the reason why the term is over.
 func (t *Term) Err() error { return context.Cause(t.ctx) }
 
-// Resign ends the term: the next candidate leads at once.
+// Resign ends the term, so that the next candidate leads at once.
 func (t *Term) Resign() {
 	t.cancel(fmt.Errorf("%w: it has resigned", errOver))
 	t.session.Close() // revokes the lease, if etcd answers; otherwise the lease runs out
@@ -162,8 +167,8 @@ func (t *Term) keepAsking() {
 	}
 }
 
-// notLeading is the error of a write after the end of leadership. It makes the controller release
-// the switches.
+// notLeading returns the error of a write after the end of leadership. This error makes the
+// controller release the switches.
 func (t *Term) notLeading() error {
 	t.cancel(fmt.Errorf("%w: etcd takes no more state from it", errOver))
 	return fmt.Errorf("%w: %w", saved.ErrNotLeading, t.Err())
@@ -186,7 +191,9 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}
 		observe(leader)
 		gone, stop := context.WithCancel(ctx)
-		go func() { // wait until the leader's key is deleted: its lease runs out, or it resigns
+		// this goroutine waits until the leader's key is deleted, because the lease runs out or the
+		// leader resigns
+		go func() {
 			defer stop()
 			w := c.Client.Watch(gone, string(kv.Key), clientv3.WithRev(r.Header.Revision+1))
 			for x := range w {
@@ -202,8 +209,8 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}()
 		if hasEnded(gone, leader) {
 			c.Log.Info("the leader's process has ended", "leader", leader.Name)
-			// If the leader is alive all the same, it notices that it no longer leads: safety does
-			// not depend on hasEnded.
+			// If the leader is still alive, it notices that it no longer leads. So safety does not
+			// depend on hasEnded.
 			if _, err := c.Client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil &&
 				!strings.Contains(err.Error(), "lease not found") {
 				c.Log.Debug("revoking the leader's lease", "error", err)

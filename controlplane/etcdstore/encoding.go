@@ -14,15 +14,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Names of the state's keys in etcd, without the prefix.
+// These are the names of the state's keys in etcd, without the prefix.
 const (
-	keysPrefix   = "keys/"   // one for each key of the directory
-	chainsPrefix = "chains/" // one for each chain's record
+	keysPrefix   = "keys/"   // prefix of the etcd keys for the directory's keys
+	chainsPrefix = "chains/" // prefix of the etcd keys for the chains' records
 	revisionName = "revision"
 )
 
 // revision is the value of "revision", which each transaction writes. It contains the directory's
-// floor, which has no key of its own, because older controllers refuse unknown keys. Older
+// floor. The floor has no key of its own, because older controllers refuse unknown keys. Older
 // controllers write only the leader's number to this key. So an older controller can take over, and
 // its successor notices that the floor is missing.
 type revision struct {
@@ -32,9 +32,8 @@ type revision struct {
 
 func keyName(id wire.Key) string { return fmt.Sprintf("%s%08x", keysPrefix, uint32(id)) }
 
-// parts are the parts of a state that have one key in etcd each, by the key's name. The rest of a
-// state is the chains' records and the directory's keys, which have keys of their own, and the
-// floor.
+// parts returns the parts of a state that each have one key in etcd, by the key's name. It leaves
+// out the chains' records and the directory's keys, which have keys of their own, and the floor.
 func parts(s *saved.State) map[string]any {
 	return map[string]any{
 		"version":    &s.Version,
@@ -52,18 +51,18 @@ func parts(s *saved.State) map[string]any {
 // Image is a state in the form of etcd's keys.
 type Image struct {
 	keys   map[wire.Key]keyspace.Key // the directory's keys
-	others map[string]string         // the other keys, by name
-	floor  *wire.Version             // nil: it is missing
-	edit   uint64                    // Directory.Edit of those keys; 0: unknown
+	others map[string]string         // the values of all other etcd keys, by name
+	floor  *wire.Version             // nil if the floor is missing
+	edit   uint64                    // Directory.Edit of the directory's keys; 0: unknown
 }
 
-// NewImage makes an image from etcd's keys, by their names without the prefix.
+// NewImage makes an image from etcd's keys and values. The keys' names lack the prefix.
 func NewImage(stored map[string]string) (*Image, error) {
 	m := &Image{keys: map[wire.Key]keyspace.Key{}, others: map[string]string{}}
 	for name, value := range stored {
 		if name == revisionName {
 			var r revision
-			if json.Unmarshal([]byte(value), &r) == nil { // older controllers wrote a number
+			if json.Unmarshal([]byte(value), &r) == nil { // older controllers wrote a plain number
 				m.floor = r.Floor
 			}
 			continue
@@ -115,25 +114,26 @@ func (m *Image) State() (*saved.State, error) {
 	return s, nil
 }
 
-// Change is a change of one of etcd's keys.
+// Change is a change of one key in etcd.
 type Change struct {
-	Name   string // without the prefix
+	Name   string // name of the key, without the prefix
 	Value  string
 	Delete bool
 	note   func(*Image)
 }
 
-// Made updates the image after a change was made.
+// Made updates the image after a change was written to etcd.
 func (m *Image) Made(c Change) { c.note(m) }
 
-// firstParts are parts of the state whose values only grow. They prevent the reuse of KEY_IDs. They
-// are written before keys are deleted, so nothing is lost if a leader ends in between.
+// firstParts lists the parts of the state whose values only grow. They prevent the reuse of
+// KEY_IDs. They are written before keys are deleted, so a leader that ends in between leaves a safe
+// state.
 var firstParts = []string{"next", "retired"}
 
 // Transactions returns the changes that turn an image into s, in transactions of at most size
-// changes. The first change of each is to "revision", with the number of the leader. After each
-// transaction, a controller can continue from the image's state. Call Written when all changes have
-// been made.
+// changes. The first change of each transaction writes the number of the leader to "revision".
+// After each transaction, a controller can continue from the image's state. Call Written when all
+// changes have been made.
 func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change, error) {
 	var err error
 	encode := func(v any) string {
@@ -142,7 +142,7 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 		return string(b)
 	}
 	var groups [][]Change
-	// the directory changes seldom, and can be large
+	// compare keys only if the directory has changed, because it changes seldom and can be large
 	if s.Directory.Edit == 0 || s.Directory.Edit != m.edit {
 		groups = m.keyChanges(s.Directory.Keys, encode)
 	}
@@ -169,7 +169,8 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 			last = append(last, []Change{{Name: name, Delete: true, note: func(m *Image) { delete(m.others, name) }}})
 		}
 	}
-	// A chain's record goes last, so it never refers to keys that the directory does not have yet.
+	// The chains' records are written last, so that they never refer to keys that the directory
+	// does not have yet.
 	out := append(pack(append(first, groups...), size-1), pack(last, size-1)...)
 	floor := s.Directory.Floor
 	if len(out) == 0 && (m.floor == nil || *m.floor != floor) {
@@ -183,8 +184,8 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 	return out, err
 }
 
-// keyChanges returns the changes of the directory's keys, in groups. Changes of one step of the
-// directory are in one group, for example when a name or a slot passes from one key to another.
+// keyChanges returns the changes of the directory's keys, in groups. If a name or a slot passes
+// from one key to another, the changes of both keys are in one group.
 func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Change {
 	var all groups
 	there := map[wire.Key]bool{}
@@ -210,9 +211,10 @@ func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Cha
 // groups collects changes. Changes that touch the same name or slot form a group.
 type groups struct {
 	changes []Change
-	// union-find: for each change, another change of its group; for a root, the change itself
+	// This slice is a union-find structure. It holds, for each change, another change of its group.
+	// For the root of a group, it holds the change itself.
 	of []int
-	by map[string]int // for each name and slot, a change that touches it
+	by map[string]int // for each name and slot, one of the changes that touch it
 }
 
 func (g *groups) root(i int) int {
@@ -223,7 +225,7 @@ func (g *groups) root(i int) int {
 	return i
 }
 
-// add adds a change of a key; touched are the key before and after it.
+// add adds a change of a key. touched are the versions of the key before and after the change.
 func (g *groups) add(c Change, touched ...keyspace.Key) {
 	if g.by == nil {
 		g.by = map[string]int{}
@@ -240,8 +242,8 @@ func (g *groups) add(c Change, touched ...keyspace.Key) {
 	}
 }
 
-// sorted returns the groups. In each, deletions come first. So even if a group is too large for a
-// transaction, two keys never have the same slot or name.
+// sorted returns the groups. Deletions come first in each group. So two keys never have the same
+// slot or name, even if a group is too large for one transaction.
 func (g *groups) sorted() [][]Change {
 	byRoot := map[int][]Change{}
 	for i, c := range g.changes {
@@ -262,8 +264,8 @@ func (g *groups) sorted() [][]Change {
 	return out
 }
 
-// pack combines groups into transactions of at most size changes. It splits only groups of more
-// than size changes.
+// pack combines groups into transactions of at most size changes. It splits a group only if the
+// group has more than size changes.
 func pack(groups [][]Change, size int) (out [][]Change) {
 	for _, g := range groups {
 		for part := range slices.Chunk(g, size) {

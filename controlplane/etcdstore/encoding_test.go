@@ -61,9 +61,9 @@ func (x *kept) save(s *saved.State, between func()) {
 
 var testSpaces = []keyspace.Space{{Chain: 0, First: 0, Count: 40}, {Chain: 7, First: 40, Count: 40}}
 
-// TestBetweenTransactions: if a leader ends between two transactions of one save, the next can
-// continue from the state that it leaves. A name that exists before and after the save is there
-// exactly once, and the data that prevents reuse of versions and KEY_IDs is not older than the
+// TestBetweenTransactions: if a leader ends between two transactions of one save, the next leader
+// can continue from the state in etcd. A name that exists before and after the save exists exactly
+// once in that state. The data that prevents reuse of versions and KEY_IDs is not older than the
 // keys.
 func TestBetweenTransactions(t *testing.T) {
 	for seed := range uint64(30) {
@@ -90,16 +90,16 @@ func TestBetweenTransactions(t *testing.T) {
 		x.save(state(), func() {})
 		for range 40 {
 			before := x.state().Directory
-			for range 1 + r.IntN(6) { // steps in one save
+			for range 1 + r.IntN(6) { // the number of steps in one save
 				name := fmt.Sprint("k", r.IntN(30))
 				k, ok := d.ByName(name)
 				switch {
 				case !ok:
 					add(pick(r, uint8(0), 7), name)
-				case r.IntN(2) == 0: // removed
+				case r.IntN(2) == 0: // remove the key
 					d.Leave(k.ID, version())
 					d.Delete(k.ID)
-				default: // moved
+				default: // move the key
 					d.StartMove(k.ID)
 					if to, ok := add(7-k.ID.Chain(), keyspace.MovingPrefix+name); ok {
 						d.Delete(d.FinishMove(k.ID, to.ID, version()).ID)
@@ -145,8 +145,8 @@ func TestBetweenTransactions(t *testing.T) {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// TestStateWithoutFloor: a state that was saved without a floor is read. Names then continue above
-// all versions that they have had, across moves, removals, changes of chains, and removed chains.
+// TestStateWithoutFloor: after a state without a floor was loaded, names continue above all
+// versions that they have had, across moves, removals, changes of chains, and removed chains.
 func TestStateWithoutFloor(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -187,12 +187,12 @@ func TestStateWithoutFloor(t *testing.T) {
 			name := fmt.Sprint("k", r.IntN(20))
 			k, ok := d.ByName(name)
 			switch n := r.IntN(10); {
-			case n == 0: // the chain changes
+			case n == 0: // change the chain
 				epochs[c] += uint16(1 + r.IntN(3))
 				highest = max(highest, epochs[c])
-			case n == 1 && d.Count(c) == 0 && len(chains) > 1: // the chain is removed
+			case n == 1 && d.Count(c) == 0 && len(chains) > 1: // remove the chain
 				delete(chains, c)
-			case n == 2: // a chain is added, or added again
+			case n == 2: // add a chain, which may have existed before
 				if c = uint8(r.IntN(4)); !chains[c] {
 					highest++
 					chains[c], epochs[c] = true, highest
@@ -229,7 +229,7 @@ func TestStateWithoutFloor(t *testing.T) {
 		}
 		x := &kept{t: t, stored: map[string]string{}, size: 100}
 		x.save(s, func() {})
-		x.stored[revisionName] = "77" // as older controllers write it
+		x.stored[revisionName] = "77" // older controllers write a plain number
 		got := x.state().Directory.Floor
 		if got < top || got < d.Snapshot().Floor {
 			t.Fatalf("seed %d: the floor is %v, the highest version by name was %v, and the floor of then %v", seed, got,

@@ -76,7 +76,8 @@ func loaded(t *testing.T, term *Term, want *saved.State) {
 	}
 }
 
-// TestSaveLoad: the next leader loads what a leader saves, even if it needs several transactions.
+// TestSaveLoad: the next leader loads the state that a leader saved, even if saving needs several
+// transactions.
 func TestSaveLoad(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))
@@ -96,7 +97,7 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, less)
 	save(t, second, stateOf(3, 3))
 	loaded(t, second, stateOf(3, 3))
-	// A changed topology: some parts and a chain are gone.
+	// The topology has changed, so some parts and a chain are missing in this state.
 	changed := stateOf(0, 4)
 	changed.Switches = []saved.Switch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
 	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
@@ -106,7 +107,7 @@ func TestSaveLoad(t *testing.T) {
 }
 
 // TestDeposed: a leader whose lease in etcd is gone cannot save, and learns that its term is over,
-// whether or not another one leads yet.
+// even if nobody else leads yet.
 func TestDeposed(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	old := elected(t, candidate(t, etcd, "old", ""))
@@ -152,8 +153,8 @@ func TestSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestNoTwoLeaders: with many candidates that come and go, each write is from one leader only, and
-// builds on the last one.
+// TestNoTwoLeaders: many candidates come and go. Each write comes from only one leader, and builds
+// on the previous write.
 func TestNoTwoLeaders(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	c := etcdtest.Client(t, etcd)
@@ -184,7 +185,9 @@ func TestNoTwoLeaders(t *testing.T) {
 						} else if err != nil {
 							return err
 						}
-						if n == 10 { // its lease is revoked as if it were dead; it continues
+						// Revoke the leader's lease, as if the leader were dead. The leader itself
+						// continues.
+						if n == 10 {
 							go c.Revoke(context.Background(), term.session.Lease())
 						}
 					}
@@ -199,7 +202,7 @@ func TestNoTwoLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each epoch was written only once.
+	// Each epoch must have been written only once.
 	w := c.Watch(t.Context(), "/test/chains/main", clientv3.WithRev(1))
 	last := elected(t, candidate(t, etcd, "last", ""))
 	s, err := last.Load()
@@ -246,7 +249,7 @@ func TestDeadLeader(t *testing.T) {
 		t.Fatal("two lead")
 	}
 	killed := time.Now()
-	server.Close() // like the end of the process, except that its lease is kept alive
+	server.Close() // like the end of the process, except that the lease stays alive
 	select {
 	case at := <-next:
 		t.Logf("the next leads after %v", at.Sub(killed))
@@ -257,7 +260,7 @@ func TestDeadLeader(t *testing.T) {
 }
 
 // TestKeepsEverything: a state with a value in every field is loaded unchanged, by the leader that
-// saved it and by the next one. The same holds for another state that is saved over it.
+// saved it and by the next leader. The same holds for a second state that is saved over the first.
 func TestKeepsEverything(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))

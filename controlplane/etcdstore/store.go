@@ -11,19 +11,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/saved"
 )
 
-// batch is the number of changes in one transaction: etcd refuses more than 128 (--max-txn-ops).
+// batch is the number of changes in one transaction. etcd refuses more than 128 operations
+// (--max-txn-ops).
 const batch = 101
 
-// Gateway is the prefix of the gateways' and placement's keys, if it lies below the controllers'
-// prefix. These keys are not part of the state.
+// Gateway is the prefix of the keys of gateways and of placement, if these keys are below the
+// controllers' prefix. These keys are not part of the state.
 const Gateway = "gateway/"
 
-// writing is the time for which the store repeats a write while etcd does not answer.
+// writing is how long the store repeats a write while etcd does not answer.
 const writing = 10 * time.Second
 
-// cache is the state that is known to be in etcd.
+// cache holds the state that etcd is known to have.
 type cache struct {
-	revision int64 // ModRevision of "revision"; 0: there is none
+	revision int64 // ModRevision of "revision"; 0: the key does not exist
 	image    *Image
 }
 
@@ -42,7 +43,7 @@ func (t *Term) Load() (*saved.State, error) {
 	return s, nil
 }
 
-// read reads everything, at one revision of etcd.
+// read reads the whole state, at one revision of etcd.
 func (t *Term) read() error {
 	ctx, cancel := context.WithTimeout(t.ctx, writing)
 	defer cancel()
@@ -55,7 +56,7 @@ func (t *Term) read() error {
 	for _, kv := range r.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), t.c.Prefix)
 		switch {
-		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // keys of other components
+		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // other components use these keys
 		default:
 			stored[name] = string(kv.Value)
 		}
@@ -71,7 +72,7 @@ func (t *Term) read() error {
 	return nil
 }
 
-// Save implements saved.Store. It writes the changes, in as many transactions as necessary.
+// Save implements saved.Store. It writes the changes in as many transactions as necessary.
 func (t *Term) Save(s *saved.State) error {
 	fail := func(err error) error { return fmt.Errorf("saving the state in etcd under %s: %w", t.c.Prefix, err) }
 	deadline := time.Now().Add(writing)
@@ -98,7 +99,8 @@ func (t *Term) Save(s *saved.State) error {
 	}
 }
 
-// write makes the changes that lead to s, and reports whether all were made.
+// write makes the changes that lead from the cached state to s, and reports whether all changes
+// were made.
 func (t *Term) write(s *saved.State) (bool, error) {
 	transactions, err := t.cache.image.Transactions(s, t.rev, batch)
 	if err != nil {

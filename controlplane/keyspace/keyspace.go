@@ -1,11 +1,11 @@
-// Package keyspace tracks which keys are in the network: the name of each (an etcd key, or any
-// other), its KEY_ID on the wire, and its slot in the switches' registers. It is pure bookkeeping
-// in memory; the controller's Store saves it, in a file or in etcd.
+// Package keyspace tracks which keys are in the network. A key has a name (an etcd key, or any
+// other), a KEY_ID on the wire, and a slot in the switches' registers. The package keeps this data
+// only in memory. The controller's Store saves it, in a file or in etcd.
 //
 // A KEY_ID consists of the chain's number (8 bits) and a counter (24 bits). A number is not reused
-// until all have been used, because a late write of a client that still knows a removed key by its
-// KEY_ID must not reach another key. Slots are reused at once, the lowest free one first. That is
-// safe because a slot's versions are never reset.
+// until all numbers have been used. The reason is that a client may still know a removed key by its
+// KEY_ID, and its late write must not reach another key. Slots are reused at once, the lowest free
+// one first. That is safe because a slot's versions are never reset.
 package keyspace
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The kinds of failure; errors wrap one of them.
+// These are the kinds of failure. Errors wrap one of them.
 var (
 	ErrInvalid  = errors.New("invalid")
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")
 	ErrFull     = errors.New("full")
-	// the caller has as many keys as it may have
+	// ErrShare says that the caller has as many keys as it may have.
 	ErrShare = errors.New("as many as one may have")
 )
 
@@ -33,11 +33,12 @@ var (
 type State string
 
 const (
-	// recorded; the key's entries and first write may or may not have been made
+	// Adding says that the key is recorded, but may have no entries and no first write yet.
 	Adding   State = "adding"
 	Placed   State = "placed"   //
-	Removing State = "removing" // recorded; the key may be gone from some switches
-	// recorded; switches may have entries of the key, of its alias, or of both
+	Removing State = "removing" // the removal is recorded, and some switches may no longer have the key
+	// Moving says that the move is recorded. Switches may have entries of the key, of its alias, or
+	// of both.
 	Moving State = "moving"
 	Taken  State = "taken" // the key is being moved, and only its alias has entries
 )
@@ -48,14 +49,14 @@ const numberMask = 1<<24 - 1
 // MaxName is the longest name, in bytes.
 const MaxName = 4096
 
-// Key is one key.
+// Key is a key of the network, as the directory records it.
 type Key struct {
 	Name  string   `json:"name"`
 	ID    wire.Key `json:"id"`
 	Slot  int      `json:"slot"`
 	State State    `json:"state"`
-	// Alias is another KEY_ID for the slot, which only the controller knows; 0: none. A key has an
-	// alias while it is being moved.
+	// Alias is another KEY_ID for the slot, which only the controller knows. A key has an alias
+	// while it is being moved, and otherwise 0.
 	Alias wire.Key `json:"alias,omitempty"`
 	// Offset is added to a version of the KEY_ID to get the version of the name. See versions.go.
 	Offset uint64 `json:"offset,omitempty"`
@@ -63,20 +64,21 @@ type Key struct {
 	// tombstone. While the key's version is Made, no client has written it.
 	Made  wire.Version `json:"made,omitempty"`
 	Empty bool         `json:"empty,omitempty"`
-	// Undone says that a key in state Removing was never Placed: no client was told about it, so
-	// it has left no versions for its name.
+	// Undone says that a key in state Removing was never Placed. No client was told about the key,
+	// so it has left no versions for its name.
 	Undone bool `json:"undone,omitempty"`
-	// Maker is the caller that requested the key, if its share is limited; see AddFor.
+	// Maker is the caller that requested the key, if the number of that caller's keys is limited;
+	// see AddFor.
 	Maker string `json:"maker,omitempty"`
 }
 
-// Hidden reports whether clients must find no key under its KEY_ID: it is being added, or it is
-// being removed before its addition was finished. Its slot may still have an earlier key's
-// content.
+// Hidden reports whether clients must not find the key under its KEY_ID, because it is being added,
+// or is being removed before its addition was finished. The key's slot may still have an earlier
+// key's content.
 func (k Key) Hidden() bool { return k.State == Adding || k.State == Removing && k.Undone }
 
-// Space says where a chain may place keys: Count slots from First on, the same at each of its
-// switches.
+// Space says where a chain may place keys. It consists of Count slots, starting at First, which are
+// the same at each switch of the chain.
 type Space struct {
 	Chain uint8 `json:"chain"`
 	First int   `json:"first"`
@@ -84,14 +86,15 @@ type Space struct {
 }
 
 // Snapshot is the saved form of a directory. Several snapshots may share their keys, so callers
-// must only read them, except by Sort.
+// must not change the keys, except by Sort.
 type Snapshot struct {
 	// Edit counts the changes of a directory. Two snapshots of one directory with the same Edit are
-	// equal. 0: the snapshot does not come from a Directory.
+	// equal. Edit is 0 if the snapshot does not come from a Directory.
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
-	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
-	// Retired lists KEY_IDs beyond Next that callers chose explicitly and that are free again.
+	Next map[uint8]uint32 `json:"next"` // the counter at which each chain's search for a free KEY_ID starts
+	// Retired lists the used KEY_IDs beyond Next that now belong to no key. Callers chose them
+	// explicitly.
 	Retired []wire.Key `json:"retired,omitempty"`
 	// Floor is the highest version by name of the keys that were removed.
 	Floor wire.Version `json:"floor,omitempty"`
@@ -106,11 +109,11 @@ type Directory struct {
 	slots  map[int]*Key
 	counts map[uint8]int
 	next   map[uint8]uint32
-	// A KEY_ID that has been used does not come back in another slot, where its versions would
-	// restart lower: a late acknowledgement from its earlier life would look newer. KEY_IDs below
-	// next are not given again; retired lists the used ones beyond next.
+	// retired lists the used KEY_IDs beyond next. KEY_IDs below next are not given again anyway. A
+	// used KEY_ID must not come back in another slot, where its versions would restart lower.
+	// Otherwise a late acknowledgement from its earlier use would look newer.
 	retired map[wire.Key]bool
-	lowest  map[uint8]int // all slots of the chain's space below this one are in use
+	lowest  map[uint8]int // for each chain, the lowest slot of its space that may be free
 	groups  map[string]int
 	makers  map[maker]int
 	floor   wire.Version
@@ -120,7 +123,7 @@ type Directory struct {
 	chains   map[uint8][]Key // cached results of Chain since the last change
 }
 
-// maker is a caller that makes keys in a chain.
+// maker is a caller that adds keys to a chain.
 type maker struct {
 	chain uint8
 	name  string
@@ -132,7 +135,7 @@ func (d *Directory) changed() {
 	d.snapshot, d.chains = nil, map[uint8][]Key{}
 }
 
-// New makes a directory from its saved state (the zero Snapshot: an empty one).
+// New makes a directory from its saved state. The zero Snapshot makes an empty directory.
 func New(spaces []Space, s Snapshot) (*Directory, error) {
 	d := &Directory{spaces: map[uint8]Space{}, names: map[string]*Key{}, ids: map[wire.Key]*Key{},
 		slots:  map[int]*Key{},
@@ -166,14 +169,14 @@ func (d *Directory) SetSpaces(spaces []Space) {
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
-		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back continues its counter
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that is added again continues its counter
 			d.next[sp.Chain] = 1
 		}
 	}
 	d.changed()
 }
 
-// Spaces returns the chains' slots, by chain.
+// Spaces returns the chains' slots, ordered by chain.
 func (d *Directory) Spaces() []Space {
 	return slices.SortedFunc(maps.Values(d.spaces), func(a, b Space) int { return int(a.Chain) - int(b.Chain) })
 }
@@ -188,7 +191,7 @@ func (d *Directory) put(k Key) *Key {
 	return p
 }
 
-// countMaker counts a key of a caller whose share is limited.
+// countMaker adds n to the number of keys of a key's maker, if that number is limited.
 func (d *Directory) countMaker(k *Key, n int) {
 	if k.Maker == "" {
 		return
@@ -199,9 +202,9 @@ func (d *Directory) countMaker(k *Key, n int) {
 	}
 }
 
-// Snapshot returns the directory for saving, its keys in no particular order. It is cached,
-// because a large directory is saved with every step of a chain's change, and usually has not
-// changed itself.
+// Snapshot returns the directory for saving, with the keys in no particular order. The result is
+// cached, because the controller saves the directory with every step of a chain's change, and the
+// directory itself has usually not changed.
 func (d *Directory) Snapshot() Snapshot {
 	if d.snapshot == nil {
 		d.snapshot = &Snapshot{Edit: d.edit + 1, Next: maps.Clone(d.next), Keys: make([]Key, 0,
@@ -213,7 +216,8 @@ func (d *Directory) Snapshot() Snapshot {
 	return *d.snapshot
 }
 
-// List returns the keys whose names start with prefix and for which want is true, by name.
+// List returns the keys whose names start with prefix and for which want returns true, ordered by
+// name.
 func (s *Snapshot) List(prefix string, want func(Key) bool) []Key {
 	var out []Key
 	for _, k := range s.Keys {
@@ -237,8 +241,9 @@ func (d *Directory) Add(chain uint8, name string, id *wire.Key) (Key, error) {
 	return d.AddFor("", chain, name, id)
 }
 
-// AddFor is Add for a caller with a limited share: it may have one key of a chain, or n keys if at
-// least n slots of the chain then stay free for others. by "": no limit.
+// AddFor is Add for a caller (by) whose number of keys is limited. Such a caller may have one key
+// of a chain, or n keys if at least n slots of the chain then stay free for others. If by is "",
+// there is no limit.
 func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (Key, error) {
 	sp, ok := d.spaces[chain]
 	switch {
@@ -286,7 +291,8 @@ func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (K
 	return *d.put(k), nil
 }
 
-// number returns the KEY_ID that was never used or, if all were, that has been unused the longest.
+// number returns a KEY_ID that was never used. If all KEY_IDs were used, it returns the one that
+// has been unused for the longest time.
 func (d *Directory) number(chain uint8) wire.Key {
 	const numbers = numberMask + 1
 	n := d.next[chain] % numbers
@@ -297,12 +303,13 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
-// skipped is how many numbers Skip passes over. It is far above the numbers that are given between
-// two saved copies of a directory, and small compared with the 2^24 numbers that exist.
+// skipped is how many numbers of KEY_IDs Skip passes over. It is far above the numbers that are
+// given between two saved copies of a directory, and small compared with the 2^24 numbers that
+// exist.
 const skipped = 1 << 16
 
-// Skip skips numbers that a chain's keys may have used since the directory was saved, if the
-// directory turns out to be an earlier one. Call Adopt first, for the keys that still have such
+// Skip skips numbers that a chain's keys may have used since the directory was saved. Call it if
+// the directory turns out to be out of date. Call Adopt first, because existing keys may have such
 // numbers.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
@@ -345,9 +352,9 @@ func (d *Directory) StayPut(id wire.Key) {
 	}
 }
 
-// FinishMove gives a key's name to another key, which becomes Placed. last is the key's last
-// version, and becomes the version by name of the other key's first write. The old key remains,
-// under its alias, as a key in state Removing that only holds its slot.
+// FinishMove gives a key's name to another key, which becomes Placed. last is the old key's last
+// version. It becomes the version by name of the new key's first write. The old key remains, under
+// its alias, in state Removing, and only occupies its slot.
 func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) {
 	old, now := *d.ids[from], d.ids[to]
 	d.Delete(from)
@@ -360,13 +367,12 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	return d.leftover(&old)
 }
 
-// leftover turns a key whose name belongs to another key now, or to none, into remains that only
-// hold its slot.
+// leftover turns a key that has lost its name into a leftover, which only occupies its slot.
 func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }
 
-// Release takes a key's name away, as FinishMove does, but gives it to no other key.
+// Release takes a key's name away, as FinishMove does, but does not give the name to another key.
 func (d *Directory) Release(id wire.Key, last wire.Version) (left Key) {
 	old := *d.ids[id]
 	d.Leave(id, last)
@@ -382,28 +388,28 @@ func (d *Directory) rename(k *Key, name string) {
 	d.count(name, 1)
 }
 
-// movedPrefix starts the names of the remains of moved keys. MovingPrefix starts the names of keys
+// movedPrefix starts the names of leftovers of moved keys. MovingPrefix starts the names of keys
 // that will replace others.
 const (
 	movedPrefix  = "moved:"
 	MovingPrefix = "moving:"
 )
 
-// FinalName returns the name of a key, or the one that it will have once it has replaced another
-// key.
+// FinalName returns the name of a key. For a key that will replace another key, it returns the name
+// that the key will have then.
 func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
 
-// Leftover reports whether a key is what remains of a key that was moved away.
+// Leftover reports whether a key is the leftover of a key that was moved away.
 func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 
-// adoptedPrefix starts the names of keys that were found in the switches and are unknown to the
-// directory.
+// adoptedPrefix starts the names of keys that were found in the switches and that the directory
+// does not know.
 const adoptedPrefix = "keyid:"
 
-// Adopt adds keys that were found in the switches, by their KEY_IDs and slots, under names made of
-// their KEY_IDs, and returns those that it added. Pass all found keys in one call. It does not add
-// a KEY_ID that was given before and whose key was removed or has moved away. Nor does it add a
-// KEY_ID whose slot belongs to another key.
+// Adopt adds keys that were found in the switches, by their KEY_IDs and slots. It makes their names
+// from their KEY_IDs, and returns the keys that it added. Pass all found keys in one call. Adopt
+// does not add a KEY_ID that was given before and whose key was removed or has moved away. Nor does
+// it add a KEY_ID whose slot belongs to another key.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {
@@ -424,8 +430,8 @@ func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	return adopted
 }
 
-// Retire records that a KEY_ID was used, by any controller, and must not be given again. It
-// reports whether that is new.
+// Retire records that some controller has used a KEY_ID, so that the KEY_ID is not given again. It
+// reports whether the directory did not know this before.
 func (d *Directory) Retire(id wire.Key) bool {
 	unknown := !d.used(id) && d.ids[id] == nil
 	if unknown {
@@ -465,10 +471,10 @@ func (d *Directory) Delete(id wire.Key) {
 	}
 }
 
-// ByName finds a key.
+// ByName finds a key by its name.
 func (d *Directory) ByName(name string) (Key, bool) { return value(d.names[name]) }
 
-// ByID finds a key.
+// ByID finds a key by its KEY_ID.
 func (d *Directory) ByID(id wire.Key) (Key, bool) { return value(d.ids[id]) }
 
 func value(k *Key) (Key, bool) {
@@ -478,7 +484,7 @@ func value(k *Key) (Key, bool) {
 	return *k, true
 }
 
-// Find finds a key of a chain by its name, or by its KEY_ID as people write it.
+// Find finds a key of a chain by its name, or by its KEY_ID in text form.
 func (d *Directory) Find(chain uint8, nameOrID string) (Key, error) {
 	if k, ok := d.ByName(nameOrID); ok && k.ID.Chain() == chain {
 		return k, nil
@@ -491,7 +497,7 @@ func (d *Directory) Find(chain uint8, nameOrID string) (Key, error) {
 	return Key{}, fmt.Errorf("%w: no key %q is placed in chain %d", ErrNotFound, nameOrID, chain)
 }
 
-// List returns the keys whose names start with prefix, by name.
+// List returns the keys whose names start with prefix, ordered by name.
 func (d *Directory) List(prefix string) []Key {
 	var out []Key
 	for name, k := range d.names {
@@ -503,7 +509,7 @@ func (d *Directory) List(prefix string) []Key {
 	return out
 }
 
-// Chain returns the keys of a chain, by KEY_ID.
+// Chain returns the keys of a chain, ordered by KEY_ID.
 func (d *Directory) Chain(chain uint8) []Key {
 	if out, ok := d.chains[chain]; ok {
 		return out
@@ -519,5 +525,5 @@ func (d *Directory) Chain(chain uint8) []Key {
 	return out
 }
 
-// Count is the number of keys of a chain.
+// Count returns the number of keys of a chain.
 func (d *Directory) Count(chain uint8) int { return d.counts[chain] }

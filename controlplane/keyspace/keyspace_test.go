@@ -38,7 +38,7 @@ func TestNumbersAndSlots(t *testing.T) {
 		t.Error(a, b, c)
 	}
 	d.Delete(a.ID)
-	// The slot is reused at once, but the number is not.
+	// The slot is reused at once, but the KEY_ID is not.
 	if e := add(t, d, 0, "e"); e.ID != 0x00000003 || e.Slot != 0 {
 		t.Error(e)
 	}
@@ -62,7 +62,7 @@ func TestChosenID(t *testing.T) {
 	if k, err := d.Add(0, "x", &id); err != nil || k.ID != id {
 		t.Fatal(k, err)
 	}
-	if k := add(t, d, 0, "y"); k.ID != 2 { // the counter skips it
+	if k := add(t, d, 0, "y"); k.ID != 2 { // the counter skips a KEY_ID that was chosen explicitly
 		t.Error(k)
 	}
 	other := wire.MakeKey(7, 1)
@@ -85,7 +85,7 @@ func TestChosenID(t *testing.T) {
 func TestFind(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "/registry/a")
-	two := add(t, d, 0, "1") // a name that looks like another key's KEY_ID
+	two := add(t, d, 0, "1") // the name "1" looks like another key's KEY_ID
 	for in, want := range map[string]Key{"/registry/a": a, "0x00000001": a, "1": two, "2": two} {
 		if k, err := d.Find(0, in); err != nil || k != want {
 			t.Errorf("%q: %v %v, want %v", in, k, err, want)
@@ -104,7 +104,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a directory is the same after it was saved and read, including its next numbers.
+// TestSnapshot: after a directory is saved and loaded, it is the same as before, including its next
+// numbers.
 func TestSnapshot(t *testing.T) {
 	d := fresh(t)
 	for i := range 3 {
@@ -125,7 +126,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := d.Snapshot(), e.Snapshot()
-	before.Edit, after.Edit = 0, 0 // they differ between two directories
+	before.Edit, after.Edit = 0, 0 // the numbers of changes differ between two directories
 	before.Sort()
 	after.Sort()
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -142,7 +143,8 @@ func TestSnapshot(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	d := fresh(t)
-	// Among keys that are found together, a higher number does not mark the lower ones as used.
+	// Adopting the higher KEY_ID does not mark the lower KEY_ID as used, because both are found
+	// together.
 	got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 9): 1, wire.MakeKey(0, 5): 3})
 	if len(got) != 2 || got[0].ID != 5 || got[1].Name != "keyid:0x00000009" || got[1].State != Placed || got[1].Slot != 1 {
 		t.Fatal(got)
@@ -154,7 +156,7 @@ func TestAdopt(t *testing.T) {
 	if a.ID != 10 || a.Slot != 0 || b.Slot != 2 {
 		t.Error(a, b)
 	}
-	// All of these were used: a removed KEY_ID, an alias, a number below the next one that was
+	// All KEY_IDs here were used: a removed KEY_ID, an alias, a number below the next one that was
 	// never given, and a KEY_ID that was found and dropped.
 	alias := d.StartMove(b.ID).Alias
 	d.StayPut(b.ID)
@@ -176,7 +178,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAnswersAreKept: answers are cached while a directory does not change, and are computed anew
+// TestAnswersAreKept: a directory caches answers while it does not change, and computes them again
 // after a change.
 func TestAnswersAreKept(t *testing.T) {
 	d := fresh(t)
@@ -213,8 +215,7 @@ func TestAnswersAreKept(t *testing.T) {
 	}
 }
 
-// TestMove: a key's name passes to its successor, and only a slot under its alias remains of the
-// old key.
+// TestMove: a key's name passes to its successor. The old key keeps only its slot, under its alias.
 func TestMove(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "a")
@@ -275,8 +276,8 @@ func TestKeyIDsDoNotComeBack(t *testing.T) {
 	}
 }
 
-// TestOneMaker: a maker has at most as many keys of a chain as slots stay free there for others,
-// whatever happens to the directory.
+// TestOneMaker: the number of keys of some callers is limited. Such a caller has at most as many
+// keys of a chain as slots stay free there for others, whatever happens to the directory.
 func TestOneMaker(t *testing.T) {
 	spaces := []Space{{Chain: 1, First: 0, Count: 100}, {Chain: 2, First: 100, Count: 2}}
 	d, err := New(spaces, Snapshot{})
@@ -316,18 +317,19 @@ func TestOneMaker(t *testing.T) {
 	if _, err := d.AddFor("worker1", 1, "key1", nil); !errors.Is(err, ErrExists) {
 		t.Errorf("a key that is there already: %v", err)
 	}
-	for _, k := range d.Chain(1)[:20] { // keys of worker1
+	for _, k := range d.Chain(1)[:20] { // all of these keys belong to worker1
 		d.Delete(k.ID)
 	}
-	if n := take("worker1", 1); n != 7 { // after 30 keys, with 45 free slots
+	// worker1 has 30 keys, and 45 slots are free.
+	if n := take("worker1", 1); n != 7 {
 		t.Errorf("after it has removed 20 it has %d more", n)
 	}
-	for _, by := range []string{"worker1", "worker2"} { // a maker without keys gets one, even the last
+	for _, by := range []string{"worker1", "worker2"} { // a caller without keys gets one key, even if it is the last
 		if n := take(by, 2); n != 1 {
 			t.Errorf("%s has %d of 2", by, n)
 		}
 	}
-	// A key that moves stays with its maker.
+	// A key that moves stays a key of the same caller.
 	from := d.Chain(2)[0]
 	d.SetState(from.ID, Placed)
 	d.StartMove(from.ID)

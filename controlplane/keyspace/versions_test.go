@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// place adds a key, and records its first write with a version.
+// place adds a key, and records its first write with the given version.
 func place(t *testing.T, d *Directory, chain uint8, name string, first wire.Version) Key {
 	t.Helper()
 	k := add(t, d, chain, name)
@@ -26,7 +26,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if a.Offset != 0 || a.Made != wire.MakeVersion(9, 5) || !a.Empty {
 		t.Fatalf("%+v", a)
 	}
-	// A move to a chain with a lower epoch.
+	// The key moves to a chain with a lower epoch.
 	last := wire.MakeVersion(9, 1000)
 	d.StartMove(a.ID)
 	to := place(t, d, 7, MovingPrefix+"a", wire.MakeVersion(2, 3))
@@ -44,7 +44,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	// The leftover's versions do not affect the name.
 	d.Leave(left.ID, wire.MakeVersion(1000, 0))
 	d.Delete(left.ID)
-	// A move back to a chain with a higher epoch: the offset is negative.
+	// The key moves back to a chain with a higher epoch, so its offset is negative.
 	d.StartMove(b.ID)
 	last = b.Version(wire.MakeVersion(3, 4))
 	back := place(t, d, 0, MovingPrefix+"a", wire.MakeVersion(40, 1))
@@ -72,7 +72,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if again.Made <= last || again.Version(wire.MakeVersion(2, 9)) <= again.Made {
 		t.Errorf("%v, after %v", again.Made, last)
 	}
-	// The name is released, and added again.
+	// The name is released, and then added again.
 	d.StartMove(again.ID)
 	left = d.Release(again.ID, wire.MakeVersion(2, 99))
 	if _, ok := d.ByName("a"); ok || left.Slot != again.Slot || !left.Leftover() || left.State != Removing {
@@ -85,7 +85,7 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	if k := place(t, d, 7, "a", wire.MakeVersion(2, 1)); k.Made <= again.Version(wire.MakeVersion(2, 99)) {
 		t.Errorf("%v, after %v", k.Made, again.Version(wire.MakeVersion(2, 99)))
 	}
-	// A key whose first version is above all of these gets no offset.
+	// A key whose first version is above all earlier ones gets no offset.
 	if k := place(t, d, 0, "z", wire.MakeVersion(500, 1)); k.Offset != 0 {
 		t.Errorf("%+v", k)
 	}
@@ -95,8 +95,8 @@ func TestVersionsOfANameGrow(t *testing.T) {
 	}
 }
 
-// TestCountPrefix: prefixes of groups are counted by counters, other prefixes by a search. A moving
-// key counts once.
+// TestCountPrefix: keys below a group's prefix are counted by counters, and keys below other
+// prefixes by a search. A moving key counts once.
 func TestCountPrefix(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "node/shop/a")

@@ -15,13 +15,13 @@ import (
 type Etcd struct {
 	Endpoints     []string // client addresses, HOST:PORT or URLs
 	Prefix        string   // prefix of all keys, with or without a slash at its end
-	CA, Cert, Key string   // files, PEM; "": no TLS
+	CA, Cert, Key string   // paths of PEM files; "" for no TLS
 }
 
-// KeyPrefix is the prefix of all keys, with a slash at its end.
+// KeyPrefix returns the prefix of all keys, with a slash at its end.
 func (e *Etcd) KeyPrefix() string { return strings.TrimSuffix(e.Prefix, "/") + "/" }
 
-// Connect makes a client. Its connections end with ctx.
+// Connect makes a client for etcd. The client's connections end with ctx.
 func (e *Etcd) Connect(ctx context.Context) (*clientv3.Client, error) {
 	cfg := clientv3.Config{Endpoints: e.Endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop(),
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second}

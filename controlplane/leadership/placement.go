@@ -14,26 +14,28 @@ import (
 )
 
 const (
-	prometheusWait = 2 * time.Second // limits the wait for an answer
+	prometheusWait = 2 * time.Second // time limit for one answer
 	decideEvery    = time.Second
 )
 
 // Placement says how etcd's hot keys are found and placed.
 type Placement struct {
-	// Prometheus is the URL of a Prometheus that scrapes the gateways; "": only pins are placed.
+	// Prometheus is the URL of a Prometheus that scrapes the gateways. If it is "", only pinned
+	// keys are placed.
 	Prometheus string
 	// Window is the time over which rates are computed.
 	Window time.Duration
 	// Prefix begins the names of the gateways' own keys in etcd.
 	Prefix string
 	Limits policy.Limits
-	// Leaving reports whether a chain must hold no keys of etcd; nil: all chains may hold them.
+	// Leaving reports whether a chain must not hold any keys of etcd. If it is nil, all chains may
+	// hold such keys.
 	Leaving func(chain string) bool
 }
 
-// New makes the controller that places an etcd's keys in a network. The conditions of its writes
-// must ensure that this process leads; do not run the controller without them. Without a network
-// and an etcd, New only checks the configuration.
+// New makes the controller that places an etcd's keys in a network. The controller's writes must be
+// conditional on this process leading, so do not run the controller without such conditions. If
+// network and etcd are nil, New only checks the configuration.
 func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
 	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
 	var source placementcontroller.Source = noSource{}
@@ -53,7 +55,7 @@ func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Clie
 	return c, nil
 }
 
-// noSource is the Source without a Prometheus.
+// noSource is the Source if there is no Prometheus.
 type noSource struct{}
 
 var errNoPrometheus = errors.New("how hot keys are is not known, because no Prometheus was given (--prometheus): only pins are placed")

@@ -1,5 +1,6 @@
-// Package leadership assembles a controller with its companions, and runs it for as long as it
-// leads. The command netcraq-controller and the node agents (cni-plugin/leader) both use it.
+// Package leadership assembles a controller, the placement and the admin API, and runs them for as
+// long as the process leads. The command netcraq-controller and the node agents (cni-plugin/leader)
+// both use it.
 //
 //	Run ──▶ campaigns in etcd ──▶ Config.Lead(ctx, *Term) ──▶ resigns, and campaigns again until ctx ends
 //	                                   │
@@ -28,12 +29,13 @@ import (
 // Options are the parts and settings of a term's server.
 type Options struct {
 	Topology *topology.Topology
-	// TLS is for the switches; nil: as in the topology.
+	// TLS is the TLS configuration for connections to switches. If it is nil, the topology's files
+	// apply.
 	TLS *tls.Config
-	// Replica serves the admin API: it serves this server while the server runs, and afterwards
-	// stands by without a known leader.
+	// Replica serves the admin API. While the server runs, Replica forwards to this server.
+	// Afterwards it stands by without a known leader.
 	Replica *adminserver.Replica
-	// Placement places keys of etcd; nil: no placement.
+	// Placement places keys of etcd. If it is nil, no keys are placed.
 	Placement *Placement
 	Log       *slog.Logger
 }
@@ -41,7 +43,7 @@ type Options struct {
 // Server is a controller with its placement.
 type Server struct {
 	Controller *controller.Controller
-	Placement  *placementcontroller.Controller // nil: no placement
+	Placement  *placementcontroller.Controller // nil if no keys are placed
 
 	replica *adminserver.Replica
 	elected bool
@@ -89,7 +91,8 @@ func (s *Server) Run(ctx context.Context) error {
 		parts.Go(func() { s.Placement.Run(ctx) })
 	}
 	s.replica.Lead(s.Controller, placement)
-	// nil without etcd: then the controller continues with its remaining switches
+	// The channel is nil without etcd. Then a deposed controller continues with its remaining
+	// switches.
 	var deposed <-chan struct{}
 	if s.elected {
 		deposed = s.Controller.Deposed()

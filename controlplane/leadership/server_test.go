@@ -18,8 +18,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// TestAlone: without etcd a process leads at once, returns the reason for the end, and places no
-// keys.
+// TestAlone: without etcd, a process leads at once and places no keys. When it ends, it returns the
+// reason.
 func TestAlone(t *testing.T) {
 	top, err := topology.Load("../topology/example.yaml")
 	if err != nil {
@@ -47,8 +47,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestTerms: after a term has ended, for whatever reason, another process leads. A process that
-// fails to lead tries again.
+// TestTerms: after a term has ended for any reason, another process leads. A process that fails to
+// lead tries again.
 func TestTerms(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	type led struct {
@@ -76,13 +76,14 @@ func TestTerms(t *testing.T) {
 		}()
 	}
 	first := <-terms
-	<-waits // the other process leads
+	<-waits // wait until the other process leads
 	first.end <- errors.New("it cannot lead")
 	second := <-terms
 	if second.name == first.name {
 		t.Errorf("%s leads again, and the other waited for longer", second.name)
 	}
-	for waiting := range waits { // after a pause
+	// The first process tries again after a pause.
+	for waiting := range waits {
 		if waiting == first.name {
 			break
 		}

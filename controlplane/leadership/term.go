@@ -11,25 +11,25 @@ import (
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 )
 
-// Config says how a process becomes leader, and what it does as leader.
+// Config says how a process becomes leader, and what the process does as leader.
 type Config struct {
-	// Etcd has the state, and elects the leader. nil: this process is alone, and its state is in
-	// Store.
+	// Etcd stores the state, and elects the leader. If it is nil, this process is alone, and its
+	// state is in Store.
 	Etcd  *Etcd
 	Store saved.Store
 	// Identity identifies this process to the other candidates.
 	Identity etcdstore.Identity
 	// StandBy is called with each new leader.
 	StandBy func(leader etcdstore.Identity)
-	// Lead leads until ctx ends, which is the end of the term, and returns the reason for the end.
+	// Lead leads until ctx ends, which is the end of the term. It returns the reason for the end.
 	Lead func(ctx context.Context, t *Term) error
 	Log  *slog.Logger
 }
 
 // Term is the time for which this process leads.
 type Term struct {
-	Elected *etcdstore.Term  // nil: without etcd
-	Etcd    *clientv3.Client // nil: without etcd
+	Elected *etcdstore.Term  // nil without etcd
+	Etcd    *clientv3.Client // nil without etcd
 
 	store saved.Store
 }
@@ -58,9 +58,10 @@ func Run(ctx context.Context, c Config) error {
 	return context.Cause(ctx)
 }
 
-// campaign waits until this process leads, leads for one term, and returns the reason for its end.
+// campaign waits until this process leads, leads for one term, and returns the reason for the end
+// of the term.
 func (c Config) campaign(ctx context.Context) error {
-	client, err := c.Etcd.Connect(context.WithoutCancel(ctx)) // still needed for resigning when ctx ends
+	client, err := c.Etcd.Connect(context.WithoutCancel(ctx)) // the client must outlive ctx, because resigning needs it
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the protocol model (netcraq.pml and what it includes) with Spin. README.md says what the
-model is and what the results mean.
+"""Check the protocol model (netcraq.pml and the files that it includes) with Spin. README.md
+describes the model and what the results mean.
 
-check.py model [CONFIGURATION...]   searches configurations exhaustively, all rules present: there
-must be no violation check.py mutants [ID...]            removes one rule at a time: there must be a
-violation, found breadth first, so that its trail is as short as any check.py quick
-some seconds' worth of both check.py trail ID...                the counter-example to the protocol
-without that rule, step by step, in words check.py list [--json|--markdown]   the rules, by the
-names of the mutants that lack them
+check.py model [CONFIGURATION...]
+    searches configurations of the complete protocol exhaustively; there must be no violation
+check.py mutants [ID...]
+    removes one rule at a time, and searches breadth first for a violation with the fewest steps
+check.py quick
+    makes a few small searches of both kinds, in seconds
+check.py trail ID...
+    prints, in words, each step of the counter-example to the protocol without a rule
+check.py list [--json|--markdown]
+    lists the rules; each has the name of the mutant that lacks it
 
-Needs `spin` and `gcc` on PATH (Debian has both) and up to 4 GB of memory for each search; one runs
-at a time unless told otherwise (--jobs).
+`spin` and `gcc` must be on PATH (Debian has both). A search needs up to 4 GB of memory. --jobs sets
+how many searches run at a time, by default one.
 """
 
 from __future__ import annotations
@@ -33,36 +37,36 @@ from rules import CONFIGURATIONS, MUTANTS, QUICK_CONFIGURATIONS, QUICK_MUTANTS, 
 
 MODEL = sorted(Path(__file__).resolve().parent.glob("*.pml"))
 
-# Compiled without partial order reduction (every step touches what others read, so there is nothing
-# to reduce), states kept whole (COLLAPSE is a lossless compression): a search that ends has seen
-# every reachable state.
+# A search that ends has seen every reachable state, for two reasons. Partial order reduction is
+# off: it would reduce nothing, because each step changes variables that other processes read. And
+# states are stored completely, because COLLAPSE compresses without loss.
 COMPILE = ["gcc", "-w", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", "-DVECTORSZ=1024"]
 MEMORY_MB = 4000
 
 
 @dataclass
 class Result:
-    """What came of one search."""
+    """The result of one search."""
 
     states: float = 0
     transitions: float = 0
     depth: int = 0
     seconds: float = 0
     megabytes: float = 0
-    violation: str = ""  # what was violated; empty: nothing was
-    trail: list[str] = field(default_factory=list)  # its steps, in words
+    violation: str = ""  # the violated property; empty if there is no violation
+    trail: list[str] = field(default_factory=list)  # the steps to the violation, in words
 
 
 class ModelError(Exception):
-    """The search could not be made, or did not end."""
+    """The search could not start, or did not end."""
 
 
 STEP = re.compile(r" *(node|client|controller|hostile host|a WRITE|an ACK|a CAS|a request|VIOLATION)")
 
 
 def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Result:
-    """Searches the model with the given macros to the end or the first violation. -O2 takes 1.5 s
-    more to compile, then is faster.
+    """Search the model with the given macros to the end or the first violation. With -O2 the model
+    takes 1.5 s longer to compile, and the search is faster.
     """
     if breadth_first:
         flags = [*flags, "-DBREADTH_FIRST"]
@@ -75,8 +79,8 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
             d,
         )
         began = time.monotonic()
-        # -E: that nothing is left to do is not an error (QUIET has its own process to judge that);
-        # -w24: the hash table grows from there.
+        # -E: a state in which no process can continue is not an error (with QUIET, a process of the
+        # model checks such states). -w24: the hash table's first size.
         out = run(["./pan", "-E", "-w24", "-m100000"], d)
         r = Result(seconds=time.monotonic() - began)
         for name, pattern in [
@@ -107,8 +111,8 @@ def search(flags: list[str], breadth_first: bool, optimize: str = "-O1") -> Resu
 
 
 def meaning(assertion: str) -> str:
-    """What a failed assertion of the model says. The bounds of its arrays are not a property of the
-    protocol.
+    """The meaning of a failed assertion of the model. Raises ModelError if the assertion is about
+    the bounds of the model's arrays, because these are not a property of the protocol.
     """
     if assertion == "assertion violated ok":
         return "not linearizable"
@@ -126,7 +130,7 @@ def meaning(assertion: str) -> str:
 
 
 def run(command: list[str], cwd: str) -> str:
-    """Runs a command and gives what it wrote; raises where that fails."""
+    """Run a command and return its output. Raises ModelError if the command fails."""
     r = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     if r.returncode < 0 or (r.returncode != 0 and command[0] != "./pan"):
         raise ModelError(f"{' '.join(command)} ended with {r.returncode}: {r.stdout[-2000:]}{r.stderr[-2000:]}")
@@ -134,13 +138,13 @@ def run(command: list[str], cwd: str) -> str:
 
 
 def missing_tools() -> list[str]:
-    """What this machine lacks to run the model."""
+    """The programs that the model needs and this machine does not have."""
     return [t for t in ("spin", "gcc") if shutil.which(t) is None]
 
 
 def mutate(m: Mutant) -> tuple[str, Result]:
-    """Searches for a mutant's violation; gives the search that found it, or all of them and their
-    sum.
+    """Search for a mutant's violation. Returns the configuration in which it was found and that
+    search's result; if none was found, all configurations and the sum of their results.
     """
     total = Result()
     for where in m.where:
@@ -153,7 +157,7 @@ def mutate(m: Mutant) -> tuple[str, Result]:
 
 
 def check_model(names: Iterable[str], jobs: int) -> bool:
-    """Searches configurations; says whether there was no violation."""
+    """Search configurations. Returns whether they have no violation."""
     good = True
     print(
         f"{'configuration':17} {'states':>11} {'transitions':>12} {'depth':>6} {'time':>7} {'memory':>8}  result (each search is exhaustive)"
@@ -175,7 +179,9 @@ def check_model(names: Iterable[str], jobs: int) -> bool:
 
 
 def check_mutants(mutants: list[Mutant], jobs: int) -> bool:
-    """Removes rules one by one; says whether each was noticed that has to be."""
+    """Remove rules one by one. Returns whether exactly the rules that are not redundant cause a
+    violation when they are missing.
+    """
     good = True
     print(f"{'mutant':29} {'kept by':10} {'found':24} {'steps':>5} {'states':>10} {'time':>7}  in: rule removed")
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -199,7 +205,7 @@ def check_mutants(mutants: list[Mutant], jobs: int) -> bool:
 
 
 def print_trails(names: list[str]) -> bool:
-    """Prints the counter-examples of mutants, or that there is none."""
+    """Print the counter-example of each mutant, or that it has none."""
     for n in names:
         m = next(m for m in MUTANTS if m.id == n)
         where, r = mutate(m)
@@ -208,7 +214,7 @@ def print_trails(names: list[str]) -> bool:
 
 
 def as_markdown() -> str:
-    """The mutants as README.md has them."""
+    """The table of mutants in README.md."""
     rows = ["| mutant | rule | kept by | without it |", "| --- | --- | --- | --- |"]
     for m in MUTANTS:
         rows.append(
@@ -218,7 +224,7 @@ def as_markdown() -> str:
 
 
 def print_list(form: str) -> bool:
-    """Prints the mutants."""
+    """Print the mutants."""
     if form == "json":
         print(json.dumps([asdict(m) for m in MUTANTS], indent=1))
     elif form == "markdown":
@@ -230,7 +236,7 @@ def print_list(form: str) -> bool:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("command", choices=["model", "mutants", "quick", "trail", "list"])
     p.add_argument("names", nargs="*", help="configurations (model), or ids of mutants; none: all")

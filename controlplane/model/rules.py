@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: the configurations (bounds) of the model, and its mutants, each of which is the
-protocol without one of its rules.
+"""The inputs of the searches: the configurations (bounds) of the model, and its mutants. A mutant
+is the protocol without one of its rules.
 
-The mutants stand in mutants.json, for whoever else breaks the protocol on purpose (the simulator).
+The mutants are in mutants.json, because the simulator uses them too.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 
 CHAIN_OF_2 = 0b110100  # nodes 0, 1; node 2 is spare
 CHAIN_OF_3 = 0b100100
-CHAIN_OF_1 = 0b111100  # node 0; the others are spare
+CHAIN_OF_1 = 0b111100  # node 0; nodes 1 and 2 are spare
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Bounds of one search, as the model's macros."""
+    """The bounds of one search, as values of the model's macros."""
 
     name: str
     what: str
     bounds: dict[str, int]
 
     def flags(self) -> list[str]:
-        """The -D that set them."""
+        """The compiler flags that set the bounds."""
         return [f"-D{k}={v}" for k, v in self.bounds.items()]
 
 
 def bounds(chain: int, writes: tuple[int, int], reads: tuple[int, int], **more: int) -> dict[str, int]:
-    """Bounds: the first chain, writes and reads by client."""
+    """Bounds of a search: the first chain, and each client's numbers of writes and of reads."""
     return {"CHAIN": chain, "WRITES0": writes[0], "WRITES1": writes[1], "READS0": reads[0], "READS1": reads[1], **more}
 
 
@@ -39,107 +39,107 @@ CONFIGURATIONS = {
     for c in [
         Configuration(
             "steady",
-            "one configuration: loss, duplication, reordering, retries; 2 WRITEs or CASes and 2 READs a client",
+            "one configuration, with loss, duplication, reordering and retries; each client makes 2 WRITEs or CASes and 2 READs",
             bounds(CHAIN_OF_3, (2, 2), (2, 2), CASES=3, REDRIVE_FROM=2),
         ),
         Configuration(
             "steady-redrive",
-            "the same with what is dirty re-propagated at any moment; 2 WRITEs or CASes against 1 WRITE",
+            "as `steady`, and members re-propagate dirty versions at any moment; 2 WRITEs or CASes against 1 WRITE",
             bounds(CHAIN_OF_3, (1, 2), (1, 2), CASES=2),
         ),
         Configuration(
             "failover",
-            "any 1 of 3 members given up at any moment (crashed, cut off, or wrongly suspected); 2 WRITEs or CASes against 1 WRITE",
+            "any 1 of 3 members is given up at any moment (crashed, cut off, or wrongly suspected); 2 WRITEs or CASes against 1 WRITE",
             bounds(CHAIN_OF_3, (1, 2), (1, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2),
         ),
         Configuration(
             "failover-redrive",
-            "the same with what is dirty re-propagated at any moment; 1 WRITE or CAS against 1 WRITE",
+            "as `failover`, and members re-propagate dirty versions at any moment; 1 WRITE or CAS against 1 WRITE",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1),
         ),
         Configuration(
             "failover-twice",
-            "any 2 of 3 members given up, the second at any moment of the first's failover",
+            "any 2 of 3 members are given up, the second at any moment of the first one's failover",
             bounds(CHAIN_OF_3, (1, 1), (1, 0), CASES=3, REMOVALS=2),
         ),
         Configuration(
             "fail-stop",
-            "without leases (lease 0): the paper's assumption that a switch that is given up has stopped; 2 members given up",
+            "without leases (lease 0), as the paper assumes: a switch that is given up has stopped; 2 members are given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=2, REDRIVE_FROM=2, FAIL_STOP=1),
         ),
         Configuration(
             "takeover",
-            "a member given up, and a second controller takes over at any moment of it, while the first may still act",
+            "a member is given up, and a second controller takes over at any moment of the failover, while the first may still act",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, TAKEOVERS=1, REDRIVE_FROM=2),
         ),
         Configuration(
             "recovery",
-            "a spare or a removed node joins a chain of 2; 1 member given up, before, after or amid",
+            "a spare or a removed node joins a chain of 2; 1 member is given up before, during or after that",
             bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, REMOVALS=1, JOINS=1),
         ),
         Configuration(
             "recovery-twice",
-            "the same with 2 members given up, so that the joiner can be left alone",
+            "as `recovery`, but 2 members are given up, so the joiner can be the only member",
             bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1),
         ),
         Configuration(
             "recovery-all",
-            "the same with 1 member given up and a takeover, each at any moment of the others; 1 WRITE",
+            "as `recovery`, with 1 member given up and a takeover at any moments; 1 WRITE",
             bounds(CHAIN_OF_2, (1, 0), (1, 1), REMOVALS=1, JOINS=1, TAKEOVERS=1),
         ),
         Configuration(
             "recovery-takeover",
-            "a node joins a chain of 2, and a second controller takes over at any moment of it",
+            "a node joins a chain of 2, and a second controller takes over at any moment of the recovery",
             bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, JOINS=1, TAKEOVERS=1),
         ),
         Configuration(
             "passed",
-            "writes pass the joiner, before the tail, while it is filled (a chain of 1 is frozen); 1 member given up",
+            "writes pass through the joiner before the tail while it is filled (a chain of 1 is frozen); 1 member is given up",
             bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, REMOVALS=1, JOINS=1, PASSED=1),
         ),
         Configuration(
             "passed-twice",
-            "the same with 2 members given up, so that the joiner can be left alone",
+            "as `passed`, but 2 members are given up, so the joiner can be the only member",
             bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=2, JOINS=1, PASSED=1),
         ),
         Configuration(
             "passed-takeover",
-            "the same with a second controller, which takes over at any moment of it",
+            "as `passed`, and a second controller takes over at any moment",
             bounds(CHAIN_OF_2, (1, 1), (1, 1), CASES=2, JOINS=1, TAKEOVERS=1, PASSED=1),
         ),
         Configuration(
             "key-moves",
-            "the key is taken out and put into another slot; 1 member given up",
+            "the key is removed from its slot and put into another one; 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, MOVES=1),
         ),
         Configuration(
             "added",
-            "the controller adds the key: entries are hidden until a CAS of its own is committed everywhere; 2 attempts",
+            "the controller adds the key: its entries are hidden until a CAS of the controller is committed everywhere; 2 attempts",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=3, FIRST=2),
         ),
         Configuration(
             "added-failover",
-            "the same with 1 member given up at any moment of it",
+            "as `added`, and 1 member is given up at any moment",
             bounds(CHAIN_OF_3, (1, 0), (1, 1), CASES=1, REMOVALS=1, FIRST=2),
         ),
         Configuration(
             "added-grown",
-            "a chain without keys takes in a former member, and the key is added; 1 member given up",
+            "a chain without keys takes in a former member, and the key is added; 1 member is given up",
             bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1),
         ),
         Configuration(
             "added-grown-kept",
-            "the same where that switch keeps what it has: values are hidden, records of sessions stay",
+            "as `added-grown`, but the former member keeps its contents: values are hidden, session records stay",
             bounds(CHAIN_OF_1, (1, 0), (1, 1), REMOVALS=1, JOINS=1, FIRST=2, GROWS=1, GROWS_UNEQUAL=1),
         ),
         Configuration(
             "removed",
-            "the controller closes the key and deletes it by CAS; another opens it again at any moment of that",
+            "the controller closes the key and deletes it by CAS; another controller opens it again at any moment of that",
             bounds(CHAIN_OF_3, (2, 1), (1, 0), PUTS=1, CASES=1, DELETES=1),
         ),
         Configuration(
             "removed-failover",
-            "the same with 1 member given up; 1 WRITE or CAS",
+            "as `removed`, and 1 member is given up; 1 WRITE or CAS",
             bounds(CHAIN_OF_3, (1, 1), (1, 0), PUTS=1, CASES=1, REMOVALS=1, DELETES=1),
         ),
         Configuration(
@@ -149,32 +149,32 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "emptied",
-            "a member loses all that it has and stays connected, and 1 member is given up",
+            "a member loses its tables and registers but stays connected, and 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 0), CASES=2, REMOVALS=1, EMPTIED=1),
         ),
         Configuration(
             "emptied-recovery",
-            "the same in a chain of 2, where 1 node joins; 1 WRITE",
+            "as `emptied`, in a chain of 2, where 1 node joins; 1 WRITE",
             bounds(CHAIN_OF_2, (1, 0), (1, 1), REMOVALS=1, JOINS=1, EMPTIED=1),
         ),
         Configuration(
             "hostile",
-            "another host sends what it likes, and 1 member is given up",
+            "another host sends arbitrary requests, and 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, REDRIVE_FROM=2, FORGERIES=1),
         ),
         Configuration(
             "leased-anew",
-            "the first client's session is leased to the second, what the first has sent is late; 1 member given up",
+            "the first client's session is leased to the second, and the first client's packets arrive late; 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (1, 1), CASES=2, REMOVALS=1, LEASED=1),
         ),
         Configuration(
             "leased-by-hostile",
-            "the same session was the hostile host's before; 1 member given up",
+            "as `leased-anew`, but the session belonged to the hostile host before; 1 member is given up",
             bounds(CHAIN_OF_3, (0, 1), (1, 1), CASES=2, REMOVALS=1, LEASED=1, FORGERIES=1),
         ),
         Configuration(
             "leased-recovery",
-            "a client's session is leased to another while a node joins a chain of 2; 1 member given up",
+            "a client's session is leased to another client while a node joins a chain of 2; 1 member is given up",
             bounds(CHAIN_OF_2, (1, 1), (1, 0), REMOVALS=1, JOINS=1, LEASED=1),
         ),
         Configuration(
@@ -184,53 +184,53 @@ CONFIGURATIONS = {
         ),
         Configuration(
             "settles",
-            "loss for a while: at rest no member is left dirty, and a client that asks once more is answered",
+            "packets are lost for a while; at rest no member is dirty, and a client that asks once more gets an answer",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, QUIET=1),
         ),
         Configuration(
             "settles-failover",
-            "the same with 2 members given up, loss throughout",
+            "as `settles`, but 2 members are given up, and packets are lost throughout",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, REMOVALS=2, QUIET=1),
         ),
         Configuration(
             "settles-takeover",
-            "the same with 1 member given up and a second controller",
+            "as `settles`, with 1 member given up and a second controller",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), CASES=2, REMOVALS=1, TAKEOVERS=1, QUIET=1),
         ),
         Configuration(
             "settles-recovery",
-            "the same for a chain of 2 with 1 member given up and 1 let in",
+            "as `settles`, for a chain of 2 with 1 member given up and 1 node that joins",
             bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1),
         ),
         Configuration(
             "settles-passed",
-            "the same, and writes pass the joiner while it is filled",
+            "as `settles-recovery`, and writes pass through the joiner while it is filled",
             bounds(CHAIN_OF_2, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1, PASSED=1),
         ),
         Configuration(
             "settles-grown",
-            "the same for a chain of 1 that takes in a former member while it has no keys; 1 member given up",
+            "as `settles`, for a chain of 1 that takes in a former member while it has no keys; 1 member is given up",
             bounds(CHAIN_OF_1, (1, 1), (0, 0), CASES=2, REMOVALS=1, JOINS=1, QUIET=1, GROWS=1),
         ),
         Configuration(
             "settles-heard",
-            "the same where that switch keeps its records of sessions: the controller's own, which it announces",
+            "as `settles-grown`, but the former member keeps its session records; the controller announces its own session",
             bounds(CHAIN_OF_1, (1, 0), (0, 0), REMOVALS=1, JOINS=1, QUIET=1, GROWS=1, GROWS_UNEQUAL=1, POOL=1),
         ),
         Configuration(
             "settles-leased-anew",
-            "the same for a session that is leased to the second client; 1 member given up",
+            "as `settles`, for a session that is leased to the second client; 1 member is given up",
             bounds(CHAIN_OF_3, (1, 1), (0, 0), REMOVALS=1, LEASED=1, QUIET=1),
         ),
         Configuration(
             "settles-by-hostile",
-            "the same for a session that was the hostile host's before; 1 member given up",
+            "as `settles`, for a session that belonged to the hostile host before; 1 member is given up",
             bounds(CHAIN_OF_3, (0, 1), (0, 0), REMOVALS=1, LEASED=1, FORGERIES=1, QUIET=1),
         ),
     ]
 }
 
-# Where a mutant needs fewer operations than the configurations have.
+# Configurations for mutants whose violation needs fewer operations than CONFIGURATIONS have.
 SMALL = {
     "two-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1)),
     "two-by-one": bounds(CHAIN_OF_3, (2, 1), (1, 2), CASES=3),
@@ -270,20 +270,20 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """The protocol without one rule, as mutants.json has it."""
+    """The protocol without one rule: an entry of mutants.json."""
 
-    id: str  # short and stable: the simulator uses it too
-    about: str  # what part of the protocol
-    rule: str  # what is kept, in one sentence
+    id: str  # a name that must not change, because the simulator uses it too
+    about: str  # the part of the protocol to which the rule belongs
+    rule: str  # the rule, in one sentence
     layer: str  # where the rule is enforced: "program" (the P4 program), "controller" or "client"
-    paper: bool  # without it the algorithm is as the paper has it
+    paper: bool  # without the rule, the algorithm is the one of the paper
     redundant: bool  # no counter-example exists in the model
-    shows: str  # the counter-example in words; or, with redundant, why there is none
-    macros: list[str]  # the model's macros that remove it
+    shows: str  # the counter-example in words; if redundant, the reason why there is none
+    macros: list[str]  # the model's macros that remove the rule
     where: list[str]  # configurations to search, in this order
 
     def flags(self, where: str) -> list[str]:
-        """The -D of its search."""
+        """The compiler flags of the mutant's search in a configuration."""
         at = SMALL[where] if where in SMALL else CONFIGURATIONS[where].bounds
         return [f"-D{k}={v}" for k, v in at.items()] + [f"-D{d}" for d in self.macros]
 

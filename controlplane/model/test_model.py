@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol model, in seconds. `make model` and `make mutants` run all of it."""
+"""Short searches of the protocol model. `make model` and `make mutants` make all searches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUTANTS = {m.id: m for m in rules.MUTANTS}
 
 
 def test_every_macro_is_in_the_model():
-    """A mutant whose macro is misspelt would search the protocol itself."""
+    """With a misspelt macro, the search of a mutant would search the complete protocol."""
     tested = set(re.findall(r"(?:#ifdef|#ifndef|defined\()\s*(\w+)", "".join(p.read_text() for p in check.MODEL)))
     used = {d for m in rules.MUTANTS for d in m.macros}
     for where in [*rules.SMALL.values(), *(c.bounds for c in rules.CONFIGURATIONS.values())]:
@@ -31,7 +31,7 @@ def test_every_macro_is_in_the_model():
 
 
 def test_every_mutant_is_told_of():
-    """Programs read the list; people read it in README.md."""
+    """The list for programs is complete, and README.md has the same list."""
     out = subprocess.run(
         [sys.executable, HERE / "check.py", "list", "--json"], capture_output=True, text=True, check=True
     ).stdout
@@ -47,7 +47,7 @@ def test_every_mutant_is_told_of():
 
 
 def test_a_name_that_is_not_there():
-    """Misspelt names are refused, and the message says what there is."""
+    """A misspelt name is refused, and the message lists the valid names."""
     r = subprocess.run([sys.executable, HERE / "check.py", "mutants", "NO_SUCH_RULE"], capture_output=True, text=True)
     assert r.returncode == 2
     assert "NO_SUCH_RULE" in r.stderr and "NO_LEASE" in r.stderr
@@ -71,20 +71,20 @@ def test_a_missing_rule_is_noticed(name):
 
 @needs_spin
 def test_both_searches_see_the_same_states():
-    """Breadth first keeps the scratch variables in the state, depth first leaves them out: that
-    must make no difference.
+    """A breadth-first search keeps the scratch variables in the state, and a depth-first search
+    omits them. Both must find the same states.
     """
     flags = [f"-D{k}={v}" for k, v in rules.SMALL["two-writes"].items()]
     deep, broad = check.search(flags, breadth_first=False), check.search(flags, breadth_first=True)
     assert not deep.violation and not broad.violation
-    # (The set-up, one long atomic step, is stored by one and not by the other.)
+    # They differ by the states inside the set-up, which is one long atomic step.
     assert 0 <= broad.states - deep.states == broad.transitions - deep.transitions < 100
 
 
 @needs_spin
 def test_what_a_switch_would_drop_can_be_forgotten():
-    """The network forgets packets of configurations that their receiver has left. With all of them
-    kept the verdict is the same.
+    """The network forgets a packet of a configuration that the packet's receiver has left. If it
+    keeps all packets, the verdict is the same.
     """
     flags = [f"-D{k}={v}" for k, v in rules.SMALL["failover-kept"].items()]
     assert not check.search([*flags, "-DKEEP_ALL"], breadth_first=False).violation

@@ -11,45 +11,47 @@ import (
 )
 
 // An attacker may control a switch, and the controller reads the switch's answers into memory. A
-// few bytes of an answer become many in memory: an entity of two bytes is an object of a hundred.
-// So each request has an allowance, which follows from the program and the request, and the
-// controller abandons an answer that exceeds it.
+// few bytes of an answer become many bytes in memory. For example, an entity of two bytes becomes
+// an object of a hundred bytes. So each request has an allowance, which follows from the program
+// and the request, and the controller abandons an answer that exceeds it.
 
 // ErrAnswerTooLarge says that a switch's answer is larger than the request allows.
 var ErrAnswerTooLarge = errors.New("the switch answers more than the question can have")
 
 const (
-	// largestMessage bounds, in bytes, messages other than answers to reads: packets, errors, and
-	// answers to requests that change something.
+	// largestMessage bounds the size, in bytes, of messages that do not answer a read: packets,
+	// errors, and answers to requests that change something.
 	largestMessage = 1 << 20
-	// largestPipeline bounds the answer to a request for the program, in bytes.
+	// largestPipeline bounds the size, in bytes, of the answer to a request for the program.
 	largestPipeline = 4 << 20
-	// largestHeader bounds the header and the trailer of an answer, in bytes. The trailer has the
-	// errors of the single updates of a batch.
+	// largestHeader bounds the size, in bytes, of an answer's header and of its trailer. The
+	// trailer has the errors of the single updates of a batch.
 	largestHeader = 1 << 20
-	// largestGroup bounds a multicast group, largestGroups all of them, in bytes.
+	// largestGroup bounds the size of one multicast group in bytes. largestGroups bounds the size
+	// of all groups together.
 	largestGroup, largestGroups = 64 << 10, 4 << 20
-	// mostGroups is how many groups there can be: v1model has 16 bits for their ids.
+	// mostGroups is the maximum number of groups. v1model has 16 bits for their ids.
 	mostGroups = 1 << 16
-	// mostUnknown and largestUnknown bound entities that the program does not describe.
+	// mostUnknown bounds the number, and largestUnknown the size in bytes, of entities that the
+	// program does not describe.
 	mostUnknown, largestUnknown = 1 << 16, 256
 )
 
-// allowance limits what the rest of an answer may contain.
+// allowance limits what the remaining part of an answer may contain.
 type allowance struct {
-	entities int // including messages without entities
+	entities int // number of entities; a message without entities counts as one
 	bytes    int
-	largest  int // largest entity, in bytes
+	largest  int // size of the largest entity, in bytes
 }
 
-// allow adds entities of up to so many bytes each.
+// allow adds to the allowance a number of entities, each of at most largest bytes.
 func (a *allowance) allow(entities, largest int) {
 	a.entities += entities
 	a.bytes += entities * largest
 	a.largest = max(a.largest, largest)
 }
 
-// spend subtracts entities and bytes.
+// spend subtracts entities and bytes from the allowance.
 func (a *allowance) spend(entities, bytes int) error {
 	a.entities -= entities
 	a.bytes -= bytes
@@ -67,7 +69,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_TableEntry:
 			one := len(e.TableEntry.GetMatch()) > 0
 			allowEach(a, i.tables, e.TableEntry.GetTableId(), func(t *configv1.Table) (int, int) {
-				return cells(t.Size+1, one), i.entryBytes(t) // plus 1 for the default entry
+				return cells(t.Size+1, one), i.entryBytes(t) // one more entry is allowed, for the default entry
 			})
 		case *v1.Entity_DirectCounterEntry:
 			id := e.DirectCounterEntry.GetTableEntry().GetTableId()
@@ -92,7 +94,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_RegisterEntry:
 			one := e.RegisterEntry.GetIndex() != nil
 			allowEach(a, i.registers, e.RegisterEntry.GetRegisterId(), func(r *configv1.Register) (int, int) {
-				size := 4096 // for cells that are not plain bit strings
+				size := 4096 // size of a cell that is not a plain bit string, as an estimate
 				if w := r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth(); w > 0 {
 					size = int(w+7)/8 + 64
 				}
@@ -106,12 +108,13 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 			a.allow(mostUnknown, largestUnknown)
 		}
 	}
-	a.entities = 2*a.entities + 16 // a message may contain only one entity, and the last one none
+	a.entities = 2*a.entities + 16 // each message may contain only one entity, and the last message none
 	a.bytes += 4 << 10
 	return a
 }
 
-// allowEach adds the allowance for one object of the program, or for all if the id is 0.
+// allowEach adds the allowance for one object of the program, or for all objects of its kind if the
+// id is 0.
 func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entities, largest int)) {
 	if e, ok := x.byID[id]; ok {
 		a.allow(size(e))
@@ -126,8 +129,8 @@ func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entitie
 	}
 }
 
-// cells returns the number of cells: 1 if one is set, otherwise the array's size. The program may
-// leave the size open.
+// cells returns the number of cells to expect: 1 if one is set, otherwise the array's size. If the
+// program leaves the size open, cells assumes a maximum.
 func cells(size int64, one bool) int {
 	switch {
 	case one:
@@ -155,7 +158,7 @@ func (i *Info) entryBytes(t *configv1.Table) int {
 	return n + params
 }
 
-// valueBytes returns the size of a value in bytes; the width 0 is that of strings.
+// valueBytes returns the size in bytes of a value with a width in bits. Strings have the width 0.
 func valueBytes(width int32) int {
 	if width <= 0 {
 		return 128
@@ -177,7 +180,7 @@ func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) 
 		here := response[:len(response)-len(rest)]
 		response = rest
 		if n, _, _ := protowire.ConsumeTag(here); n != fieldEntities {
-			continue // a field of a later version of P4Runtime
+			continue // skip a field that a later version of P4Runtime has added
 		}
 		if err := a.spend(1, 0); err != nil || len(b) > a.largest {
 			return ErrAnswerTooLarge

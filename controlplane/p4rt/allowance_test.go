@@ -25,7 +25,7 @@ type hostile struct {
 	v1.UnimplementedP4RuntimeServer
 	answer func(func(*v1.ReadResponse) error) error
 	config *v1.ForwardingPipelineConfig
-	header int // length of a trailer in bytes; 0: none
+	header int // length of the trailer in bytes; 0: no trailer
 }
 
 func (h *hostile) Read(_ *v1.ReadRequest, s v1.P4Runtime_ReadServer) error {
@@ -59,8 +59,8 @@ func (h *hostile) client(t *testing.T, info *Info) *Client {
 	return c
 }
 
-// answerTimeout suffices for a few thousand entities, also on a busy machine. It ends the read of
-// an endless answer that the client does not abandon.
+// answerTimeout suffices to read a few thousand entities, even on a busy machine. If the client
+// does not abandon an endless answer, answerTimeout ends the read.
 const answerTimeout = time.Minute
 
 func compiled(t *testing.T, bits int) *Info {
@@ -78,12 +78,12 @@ func compiled(t *testing.T, bits int) *Info {
 
 func largest(bytes int) []byte { return []byte(strings.Repeat("\xff", bytes)) }
 
-// fullEntry is the largest possible entry of a table.
+// fullEntry returns the largest possible entry of a table.
 func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	te := &v1.TableEntry{TableId: t.Preamble.Id, Priority: 1<<31 - 1, ControllerMetadata: 1<<64 - 1,
 		Metadata: largest(16)}
 	for _, f := range t.MatchFields {
-		v := largest(valueBytes(f.Bitwidth) + 1) // one byte more, because older targets pad
+		v := largest(valueBytes(f.Bitwidth) + 1) // one byte more, because older targets pad values
 		m := &v1.FieldMatch{FieldId: f.Id}
 		switch f.GetMatchType() {
 		case configv1.MatchField_EXACT:
@@ -113,7 +113,8 @@ func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	return te
 }
 
-// TestFullAnswers: the client accepts everything that a switch can have, in one message or in many.
+// TestFullAnswers: the client accepts the largest answers that a switch can give, in one message or
+// in many.
 func TestFullAnswers(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: make test runs it without the race detector, with which it takes minutes")
@@ -262,7 +263,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	for what, x := range map[string]struct {
 		ask     func(*Client) error
 		message []*v1.Entity
-		times   int // 0: endless
+		times   int // how often the message is sent; 0: endlessly
 	}{
 		"entries":                  {readTable, many(100, EntryEntity(fullEntry(info, table))), 0},
 		"entries, one at a time":   {readTable, many(1, EntryEntity(fullEntry(info, table))), 0},
@@ -321,7 +322,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 			began := time.Now()
 			err := x.ask(h.client(t, info))
 			if what == "entries of another table" && err != nil {
-				return // a different error is fine
+				return // any other error is fine
 			}
 			if !errors.Is(err, ErrAnswerTooLarge) && status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("after %v: %v", time.Since(began), err)

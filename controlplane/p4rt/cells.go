@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Cells of registers. A controller compares two switches while a chain accepts no writes, so ten
-// milliseconds matter. A P4Runtime response has one Entity for each cell. Decoding these with the
-// protobuf library takes several times as long as reading them, so this file reads the cells
+// This file reads cells of registers quickly. A controller compares two switches while a chain
+// accepts no writes, so ten milliseconds matter. A P4Runtime response has one Entity for each cell.
+// Decoding these with the protobuf library takes several times as long as reading the cells
 // directly from the encoding.
 
 // ReadRegisterCells reads some cells of a register, in the order of cells. If the target does not
@@ -31,7 +31,7 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 		return nil, nil
 	}
 	// Requesting many single cells costs more than reading cells that nobody needs, because the
-	// switch must parse a request for each.
+	// switch must parse a request for each cell.
 	all := len(cells) > size/16
 	var what []*v1.Entity
 	if all {
@@ -72,16 +72,16 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 	return out, nil
 }
 
-// An extension of P4Runtime by netcraq-switch (switch/p4rtserver, since.go). The switch names the
-// state of a register that it has reported. To a caller that sends this name, the switch reports
-// only the cells that have changed since. Other switches report everything.
+// These are names of an extension of P4Runtime by netcraq-switch (switch/p4rtserver, since.go). The
+// switch names the state of a register that it has reported. If a caller sends this name later, the
+// switch reports only the cells that have changed since. Other switches report all cells.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"
 )
 
 // toldFor is the time for which the client keeps the content of whole registers, for incremental
-// reads. A recovery's reads come shortly after one another.
+// reads. The reads of a recovery follow each other within this time.
 const toldFor = 10 * time.Second
 
 // told holds what a switch has reported about whole registers, by their names.
@@ -96,7 +96,7 @@ type whole struct {
 	cells    []Value
 }
 
-// take removes the content of a register and returns it; nil if there is none.
+// take removes the content of a register and returns it. It returns nil if there is none.
 func (t *told) take(register string) *whole {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +122,8 @@ func (t *told) keep(register string, w *whole) {
 	})
 }
 
-// readWhole reads all cells of a register. If the register was read recently, it reads only the
-// changes. The caller must not change the cells.
+// readWhole reads all cells of a register. If the register was read recently, readWhole requests
+// only the changes. The caller must not change the cells.
 func (c *Client) readWhole(ctx context.Context, register string, size int, what []*v1.Entity) ([]Value, error) {
 	was := c.told.take(register)
 	since := ""
@@ -142,8 +142,8 @@ func (c *Client) readWhole(ctx context.Context, register string, size int, what 
 }
 
 // readCells reads cells of one register into the positions of their indices, and returns the
-// answer's header. If the header says that the answer has only the changes, readCells takes the
-// other cells from was.
+// answer's header. If the header says that the answer has only the changed cells, readCells takes
+// all other cells from was.
 func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what []*v1.Entity) (metadata.MD, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -170,7 +170,8 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 			return header, nil
 		}
 		if err == nil {
-			err = allowed.spend(1, len(b)) // the cells of the message are stored in existing memory
+			// the message counts as one entity, because its cells go into existing memory
+			err = allowed.spend(1, len(b))
 		}
 		if err != nil {
 			return nil, err
@@ -187,10 +188,10 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 	}
 }
 
-// encoded is gRPC's codec for protobuf, except that it does not decode responses.
+// encoded is gRPC's codec for protobuf, but it does not decode responses.
 type encoded struct{}
 
-// Name implements encoding.Codec: the bytes on the wire are protobuf.
+// Name implements encoding.Codec. It returns the name of protobuf, which is the format on the wire.
 func (encoded) Name() string { return "proto" }
 
 // Marshal implements encoding.Codec.
@@ -202,14 +203,15 @@ func (encoded) Unmarshal(b []byte, into any) error {
 	return nil
 }
 
-// Numbers of the fields that lead from a ReadResponse to a cell's value (p4runtime.proto).
+// These are the numbers of the fields that lead from a ReadResponse to a cell's value
+// (p4runtime.proto).
 const (
-	fieldEntities      = 1  // ReadResponse, of Entity
-	fieldRegisterEntry = 11 // Entity, of RegisterEntry
-	fieldIndex         = 2  // RegisterEntry, of Index
-	fieldIndexIndex    = 1  // Index
-	fieldData          = 3  // RegisterEntry, of P4Data
-	fieldBitstring     = 1  // P4Data
+	fieldEntities      = 1  // field of a ReadResponse that holds an Entity
+	fieldRegisterEntry = 11 // field of an Entity that holds a RegisterEntry
+	fieldIndex         = 2  // field of a RegisterEntry that holds an Index
+	fieldIndexIndex    = 1  // field of an Index that holds the number
+	fieldData          = 3  // field of a RegisterEntry that holds a P4Data
+	fieldBitstring     = 1  // field of a P4Data that holds the value
 )
 
 // eachCell calls f for each cell of an encoded ReadResponse. The value is part of b.
@@ -282,7 +284,7 @@ func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
 	return nil, nil, protowire.ParseError(size)
 }
 
-// only returns the bytes of a message's field, nil if it is absent.
+// only returns the bytes of a message's field, or nil if the field is absent.
 func only(b []byte, want protowire.Number) (value []byte, err error) {
 	for len(b) > 0 && value == nil {
 		if value, b, err = field(b, want); err != nil {
@@ -292,7 +294,7 @@ func only(b []byte, want protowire.Number) (value []byte, err error) {
 	return value, nil
 }
 
-// number returns a numeric field, 0 if it is absent.
+// number returns a numeric field of a message, or 0 if the field is absent.
 func number(b []byte, want protowire.Number) (v uint64, err error) {
 	for len(b) > 0 {
 		n, typ, size := protowire.ConsumeTag(b)

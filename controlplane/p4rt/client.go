@@ -23,8 +23,9 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// ElectionID orders the controllers of a switch: the highest is primary (P4Runtime 1.5, section
-// 5). It must not be zero, and no two controllers may have the same.
+// ElectionID orders the controllers of a switch. The controller with the highest id is primary
+// (P4Runtime 1.5, section 5). An ElectionID must not be zero, and no two controllers may have the
+// same one.
 type ElectionID struct{ High, Low uint64 }
 
 func (e ElectionID) proto() *v1.Uint128 { return &v1.Uint128{High: e.High, Low: e.Low} }
@@ -38,38 +39,40 @@ func (e ElectionID) String() string {
 
 // Options say which switch to connect to, and how.
 type Options struct {
-	Name     string // for messages
+	Name     string // the switch's name in messages
 	Target   string // host:port of the P4Runtime server
 	DeviceID uint64
 	// ElectionID is the election id of the first stream. Each further stream adds 1 to Low, so
 	// that late requests of an abandoned stream come from a controller that is no longer primary.
 	ElectionID ElectionID
-	Info       *Info // of the controller's program
+	Info       *Info // P4Info of the controller's program
 
-	// RPCTimeout bounds each request (0: 10 s). The longest request is pushing a large program to a
-	// slow target.
+	// RPCTimeout bounds each request. If it is 0, the bound is 10 s. The longest request is pushing
+	// a large program to a slow target.
 	RPCTimeout time.Duration
-	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
+	// MinBackoff and MaxBackoff bound the wait before the client connects again. If they are 0, the
+	// bounds are 100 ms and 2 s.
 	MinBackoff, MaxBackoff time.Duration
-	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse
-	// messages over 4 MB unless told otherwise.
+	// BatchSize is the largest number of updates in one Write request. If it is 0, 500 updates are
+	// allowed. Servers refuse messages over 4 MB unless they are configured otherwise.
 	BatchSize int
 	// TLS makes the client use TLS. Its RootCAs verify the switch's certificate, which must be for
 	// its ServerName ("": the host of Target). Its Certificates or GetClientCertificate are for a
-	// switch that requires a client certificate. nil: plain text, without any authentication.
+	// switch that requires a client certificate. If TLS is nil, the client uses plain text without
+	// any authentication.
 	TLS *tls.Config
-	// DialOptions replace the transport, TLS included; for tests.
+	// DialOptions replace the transport options, including TLS. They are for tests.
 	DialOptions []grpc.DialOption
 	Log         *slog.Logger
 }
 
 // Handler receives the stream's events. Its functions run one at a time on the stream's goroutine
-// and must return soon. They may be nil.
+// and must return soon. Each function may be nil.
 type Handler struct {
 	StateChanged func(State)
 	PacketIn     func(PacketIn)
-	// StreamError receives the switch's error about a message on the stream, such as a packet-out
-	// that it could not send.
+	// StreamError receives the switch's error about a message on the stream, for example about a
+	// packet-out that the switch could not send.
 	StreamError func(error)
 }
 
@@ -78,7 +81,8 @@ type Phase int
 
 const (
 	Disconnected Phase = iota
-	Backup             // connected, but this controller is not primary: reads work, writes do not
+	// The client is connected, but this controller is not primary. Reads work, and writes do not.
+	Backup
 	Primary
 )
 
@@ -90,27 +94,27 @@ type State struct {
 	// Stream counts the streams opened so far. If it has grown between two states, the connection
 	// was lost in between.
 	Stream int
-	// Primary is the election id of the primary controller; zero if there is none, or if it is not
-	// known.
+	// Primary is the election id of the primary controller. It is zero if there is none, or if the
+	// id is not known.
 	Primary ElectionID
 	// Version is the version of NetCRAQ that the switch runs, such as 0.2.0-rc1. It is empty if the
-	// switch does not report a version: the switch is not connected, is older than 0.1.0, or is
+	// switch does not report a version, because it is not connected, is older than 0.1.0, or is
 	// another P4Runtime server.
 	Version string
-	// Err says why there is no connection (phase Disconnected).
+	// Err says why there is no connection, if the phase is Disconnected.
 	Err error
 }
 
-// Errors of requests that only a primary may make.
+// These are the errors of requests that only a primary may make.
 var (
-	// ErrNotPrimary says that this controller is not primary: another one is, or none. The request
-	// had no effect.
+	// ErrNotPrimary says that this controller is not primary, because another controller is, or
+	// none. The request had no effect.
 	ErrNotPrimary = errors.New("this controller is not primary at the switch")
-	// ErrNotConnected says that there is no stream to the switch, or not the one that the request
-	// was for. The request had no effect.
+	// ErrNotConnected says that there is no stream to the switch, or that the request's stream has
+	// been replaced. The request had no effect.
 	ErrNotConnected = errors.New("the switch is not connected")
-	// ErrOutcomeUnknown says that the switch may or may not have executed the request, or may
-	// still do so. The client has ended the stream (outcome.go).
+	// ErrOutcomeUnknown says that the switch may have executed the request, or may still execute
+	// it. The client has ended the stream (outcome.go).
 	ErrOutcomeUnknown = errors.New("whether it was executed is not known")
 )
 
@@ -124,7 +128,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	state    State
-	election ElectionID // of the present stream, or of the last one
+	election ElectionID // election id of the present stream, or of the last stream
 	stream   *stream    // nil unless connected
 
 	sendMu sync.Mutex // a stream allows one Send at a time
@@ -163,13 +167,13 @@ func New(o Options, h Handler) (*Client, error) {
 	dial = append([]grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestMessage)),
 		grpc.WithMaxHeaderListSize(largestHeader),
-		// All cells of a register are megabytes, which should not wait for flow control every 64
-		// KiB.
+		// All cells of a register are megabytes, which should not have to wait for flow control
+		// every 64 KiB.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
-		// The client sends a request only once. gRPC would otherwise repeat it by a policy that a
-		// name's resolver can supply, after an attempt whose outcome is unknown. gRPC still
-		// repeats requests that no switch has received: those that never left, or that the
-		// transport refused.
+		// The client sends a request only once. Without these options, gRPC may repeat a request
+		// whose outcome is unknown, by a policy that a name's resolver can supply. gRPC still
+		// repeats requests that no switch has received, because they never left or the transport
+		// refused them.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2,
@@ -184,16 +188,16 @@ func New(o Options, h Handler) (*Client, error) {
 	return &Client{o: o, handler: h, conn: conn, rpc: v1.NewP4RuntimeClient(conn), election: o.ElectionID}, nil
 }
 
-// Name is the switch's name.
+// Name returns the switch's name.
 func (c *Client) Name() string { return c.o.Name }
 
-// Target is the address of the switch's P4Runtime server.
+// Target returns the address of the switch's P4Runtime server.
 func (c *Client) Target() string { return c.o.Target }
 
 // Info returns the P4Info that the client works with.
 func (c *Client) Info() *Info { return c.o.Info }
 
-// State is the state of the connection now.
+// State returns the present state of the connection.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +224,7 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		c.setState(State{Phase: Disconnected, Err: err}, nil)
 		// If this side keeps ending streams soon after their start, the client reconnects more and
-		// more slowly, because the next one may not work either.
+		// more slowly, because the next stream may not work either.
 		if connected && (!ended || time.Since(began) > c.o.MaxBackoff) {
 			wait = c.o.MinBackoff
 		}
@@ -233,8 +237,8 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// session opens a stream, arbitrates, and receives until the stream ends. connected says whether
-// the switch ever answered. ended says whether this side ended the stream.
+// session opens a stream, arbitrates, and receives until the stream ends. It returns whether the
+// switch ever answered (connected), and whether this side ended the stream (ended).
 func (c *Client) session(ctx context.Context) (connected, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -252,7 +256,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 		Arbitration: &v1.MasterArbitrationUpdate{
 			DeviceId: c.o.DeviceID, ElectionId: election.proto(),
 		}}})
-	if err != nil && !errors.Is(err, io.EOF) { // for EOF, Recv returns the stream's own error
+	if err != nil && !errors.Is(err, io.EOF) { // if Send returns EOF, Recv returns the stream's own error
 		return false, false, fmt.Errorf("connecting to %s at %s: %w", c.o.Name, c.o.Target, err)
 	}
 	silent := fmt.Errorf("%s at %s did not answer the arbitration within %v", c.o.Name, c.o.Target, c.o.RPCTimeout)
@@ -342,8 +346,8 @@ func (c *Client) setState(s State, stream *stream) {
 	}
 }
 
-// PacketOut sends a packet through the switch; see Info.PacketOut. There is no answer. A switch
-// that cannot send the packet may report that to Handler.StreamError.
+// PacketOut sends a packet through the switch (see Info.PacketOut). There is no answer. If the
+// switch cannot send the packet, it may report that to Handler.StreamError.
 func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	p, err := c.o.Info.PacketOut(payload, metadata)
 	if err != nil {
@@ -385,14 +389,14 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 
 // Read calls f with each entity that the switch has for the request's entities. It abandons an
 // answer that is larger than the request allows (ErrAnswerTooLarge). An abandoned read has no
-// lasting effect: it changes nothing at the switch whenever it is executed, and its answer is
-// dropped with the call. So it does not end the stream, unlike a Write with an unknown outcome.
+// lasting effect, because it changes nothing at the switch, and its answer is dropped. So it does
+// not end the stream, unlike a Write with an unknown outcome.
 func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	fail := func(err error) error { return fmt.Errorf("reading from %s: %w", c.o.Name, err) }
 	allowed := c.o.Info.allowance(what)
-	// Some targets answer a read of all counters of a large program with one message.
+	// Some targets answer a read of all counters of a large program with a single message.
 	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what},
 		grpc.ForceCodec(encoded{}), grpc.MaxCallRecvMsgSize(allowed.bytes))
 	if err != nil {
@@ -407,7 +411,7 @@ func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1
 		if err != nil {
 			return fail(err)
 		}
-		var failed error // f's own error, which is returned unchanged
+		var failed error // the error of f, which is returned unchanged
 		err = allowed.each(c.o.Info, b, func(e *v1.Entity) error {
 			failed = f(e)
 			return failed
@@ -437,7 +441,8 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 	return out, err
 }
 
-// ReadDefault reads the default entry of a table; nil if the switch does not return it.
+// ReadDefault reads the default entry of a table. It returns nil if the switch does not return a
+// default entry.
 func (c *Client) ReadDefault(ctx context.Context, table string) (*v1.TableEntry, error) {
 	t, err := c.o.Info.tables.find(table)
 	if err != nil {

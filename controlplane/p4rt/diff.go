@@ -50,8 +50,8 @@ func appendValue(key, value []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(key, uint16(len(c))), c...)
 }
 
-// SameAction says whether two entries have the same effect on what they match. Padding and the
-// order of parameters do not matter.
+// SameAction reports whether two entries have the same effect on packets that match them. Padding
+// and the order of parameters do not matter.
 func SameAction(a, b *v1.TableEntry) bool {
 	return actionKey(a) == actionKey(b)
 }
@@ -73,9 +73,9 @@ func actionKey(te *v1.TableEntry) string {
 	return string(key)
 }
 
-// DiffEntries returns the updates that turn a switch's entries into the wanted ones: insertions and
-// modifications in the order of want, then deletions in the order of have. Equal entries need no
-// update.
+// DiffEntries returns the updates that turn a switch's entries into the wanted entries. Insertions
+// and modifications come first, in the order of want. Deletions follow, in the order of have. Equal
+// entries need no update.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
 	for _, e := range have {
@@ -103,8 +103,8 @@ func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	return append(updates, deletions...)
 }
 
-// DiffGroups returns the updates that turn a switch's multicast groups into the wanted ones:
-// changes, then deletions.
+// DiffGroups returns the updates that turn a switch's multicast groups into the wanted groups.
+// change has the insertions and modifications, and remove has the deletions.
 func DiffGroups(have, want []Group) (change, remove []*v1.Update, err error) {
 	old := map[uint32]Group{}
 	for _, g := range have {

@@ -11,13 +11,13 @@ import (
 // Replica is one copy that a multicast group or a clone session makes.
 type Replica struct {
 	Port     uint32
-	Instance uint32 // becomes the copy's egress_rid; 16 bits
+	Instance uint32 // the copy's egress_rid, which has 16 bits
 }
 
 // Group is a multicast group.
 type Group struct {
 	ID       uint32
-	Replicas []Replica // each (port, instance) once
+	Replicas []Replica // each pair of port and instance at most once
 }
 
 func encodeReplicas(rs []Replica) ([]*v1.Replica, error) {
@@ -71,7 +71,7 @@ func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
 		}}}
 }
 
-// DecodeGroup returns the multicast group in an entity; ok is false if the entity is not a
+// DecodeGroup returns the multicast group in an entity. It returns false if the entity is not a
 // multicast group.
 func DecodeGroup(e *v1.Entity) (Group, bool) {
 	m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
@@ -91,7 +91,7 @@ func Insert(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_INSERT,
 func Modify(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_MODIFY, Entity: e} }
 func Delete(e *v1.Entity) *v1.Update { return &v1.Update{Type: v1.Update_DELETE, Entity: e} }
 
-// counterEntity names one cell of a counter, or all cells if index < 0.
+// counterEntity returns the entity of one cell of a counter, or of all cells if index < 0.
 func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	c, err := i.counters.find(name)
 	if err != nil {
@@ -107,8 +107,8 @@ func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 	return &v1.Entity{Entity: &v1.Entity_CounterEntry{CounterEntry: ce}}, nil
 }
 
-// EncodeMeter makes the protobuf of one cell of a meter that passes perSecond packets (or bytes)
-// per second, and bursts of up to burst. If perSecond is 0, there is no limit.
+// EncodeMeter makes the protobuf of one cell of a meter. The cell passes perSecond packets (or
+// bytes) per second, and bursts of up to burst. If perSecond is 0, there is no limit.
 func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.Entity, error) {
 	m, err := i.meters.find(name)
 	if err != nil {
@@ -124,7 +124,7 @@ func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.
 	return &v1.Entity{Entity: &v1.Entity_MeterEntry{MeterEntry: me}}, nil
 }
 
-// registerEntity names one cell of a register, or all cells if index < 0.
+// registerEntity returns the entity of one cell of a register, or of all cells if index < 0.
 func (i *Info) registerEntity(name string, index int, value any) (*v1.Entity, error) {
 	r, err := i.registers.find(name)
 	if err != nil {

@@ -10,26 +10,28 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// Entry is a table entry in terms of names. Encode converts it to the protobuf, Decode converts it
-// back.
+// Entry is a table entry that uses names instead of ids. Encode converts it to the protobuf, and
+// Decode converts it back.
 type Entry struct {
-	Table    string
-	Match    Match  // empty in a default entry
-	Action   string // "" in a default entry: the program's own default
-	Params   Params
-	Priority int32 // higher wins; above 0 in tables with a ternary, range or optional key, otherwise 0
-	Default  bool  // the entry is the table's default, for packets that no other entry matches
+	Table  string
+	Match  Match  // empty in a default entry
+	Action string // "" in a default entry stands for the program's own default
+	Params Params
+	// if several entries match, the highest priority wins; above 0 in tables with a ternary, range
+	// or optional key, otherwise 0
+	Priority int32
+	Default  bool // the entry is the table's default, for packets that no other entry matches
 }
 
-// Match is what an entry matches, by the names of the table's match fields. A field that is left
-// out matches anything, if its kind allows that.
+// Match holds the keys that an entry matches, by the names of the table's match fields. A field
+// that is left out matches anything, if its kind of match allows that.
 type Match map[string]Key
 
-// Params are an action's parameters by name. Values are of the types that MakeValue accepts; Decode
-// returns Values.
+// Params are an action's parameters by name. A value may have any type that MakeValue accepts.
+// Decode returns values of type Value.
 type Params map[string]any
 
-// Key is the match on one field. Its kind must be that of the field.
+// Key is the match on one field. Its kind must be the kind of the field.
 type Key struct {
 	Kind   configv1.MatchField_MatchType
 	Value  any // the value; in a range match, the lower bound
@@ -37,23 +39,23 @@ type Key struct {
 	Prefix int // prefix length in bits, in an LPM match
 }
 
-// Exact matches one value.
+// Exact returns a match on one value.
 func Exact(value any) Key { return Key{Kind: configv1.MatchField_EXACT, Value: value} }
 
-// LPM matches the values that share the first prefix bits with value.
+// LPM returns a match on values whose first prefix bits equal those of value.
 func LPM(value any, prefix int) Key {
 	return Key{Kind: configv1.MatchField_LPM, Value: value, Prefix: prefix}
 }
 
-// Ternary matches values that equal value in the bits that are set in mask.
+// Ternary returns a match on values that equal value in the bits that are set in mask.
 func Ternary(value, mask any) Key {
 	return Key{Kind: configv1.MatchField_TERNARY, Value: value, Mask: mask}
 }
 
-// Range matches values from low to high, inclusive.
+// Range returns a match on values from low to high, inclusive.
 func Range(low, high any) Key { return Key{Kind: configv1.MatchField_RANGE, Value: low, Mask: high} }
 
-// Optional matches one value; a field that is left out of the Match matches any.
+// Optional returns a match on one value. A field that is left out of the Match matches any value.
 func Optional(value any) Key { return Key{Kind: configv1.MatchField_OPTIONAL, Value: value} }
 
 // Encode makes the protobuf of an entry. Errors name the table and the field or parameter.
@@ -289,13 +291,14 @@ func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	return e, nil
 }
 
-// Exact returns the value of the entry's exact match on field, 0 if the entry has no such match.
+// Exact returns the value of the entry's exact match on a field, or 0 if the entry has no such
+// match.
 func (e Entry) Exact(field string) Value {
 	v, _ := e.Match[field].Value.(Value)
 	return v
 }
 
-// Param returns a parameter of a decoded entry, 0 if it has none of that name.
+// Param returns a parameter of a decoded entry, or 0 if the entry has no parameter of that name.
 func (e Entry) Param(name string) Value {
 	v, _ := e.Params[name].(Value)
 	return v

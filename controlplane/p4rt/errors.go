@@ -12,7 +12,7 @@ import (
 
 // UpdateError is a switch's error about one update of a batch.
 type UpdateError struct {
-	Index   int // index in the updates given to Write
+	Index   int // the update's index in the arguments of Write
 	Update  *v1.Update
 	Code    codes.Code
 	Message string
@@ -57,9 +57,9 @@ func (e *WriteError) Code() codes.Code {
 	return e.Updates[0].Code
 }
 
-// unpackWriteError extracts the errors of single updates from a failed Write (P4Runtime 1.5,
-// section 12.3: one detail for each update, in order, OK for those that took effect). An error
-// without such details concerns the whole request and is returned unchanged.
+// unpackWriteError extracts the errors of single updates from a failed Write. By P4Runtime 1.5,
+// section 12.3, such an error has one detail for each update, in order, which is OK if the update
+// took effect. An error without such details concerns the whole request, and is returned unchanged.
 func unpackWriteError(info *Info, name string, updates []*v1.Update, err error) error {
 	details := status.Convert(err).Details()
 	if len(details) != len(updates) {

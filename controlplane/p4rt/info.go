@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Info is a program's P4Info, indexed: entities are found by their full name
-// ("NetcraqIngress.pipeline.routing.ipv4_lpm"), their alias ("ipv4_lpm", the shortest suffix that
-// is unique), or their id.
+// Info is a program's P4Info with indexes. They find entities by their full name
+// ("NetcraqIngress.pipeline.routing.ipv4_lpm"), by their alias ("ipv4_lpm", the shortest suffix
+// that is unique), or by their id.
 type Info struct {
 	P4Info *configv1.P4Info
 
@@ -31,7 +31,7 @@ type index[T any] struct {
 	kind   string
 	byName map[string]T
 	byID   map[uint32]T
-	names  []string // aliases, for messages
+	names  []string // the entities' aliases, for messages
 }
 
 func makeIndex[T interface{ GetPreamble() *configv1.Preamble }](kind string, all []T) (index[T], error) {
@@ -124,7 +124,7 @@ func LoadInfo(path string) (*Info, error) {
 	return i, nil
 }
 
-// TableSize is the number of entries that a table is declared for.
+// TableSize returns the number of entries for which the program declares a table.
 func (i *Info) TableSize(table string) (int, error) {
 	t, err := i.tables.find(table)
 	if err != nil {
@@ -133,7 +133,7 @@ func (i *Info) TableSize(table string) (int, error) {
 	return int(t.Size), nil
 }
 
-// CounterSize is the number of cells of an indexed counter.
+// CounterSize returns the number of cells of an indexed counter.
 func (i *Info) CounterSize(counter string) (int, error) {
 	c, err := i.counters.find(counter)
 	if err != nil {
@@ -142,8 +142,8 @@ func (i *Info) CounterSize(counter string) (int, error) {
 	return int(c.Size), nil
 }
 
-// RegisterSize is the number of cells of a register, and their width in bits (0 if they are not
-// plain bit strings).
+// RegisterSize returns the number of a register's cells, and their width in bits. The width is 0 if
+// the cells are not plain bit strings.
 func (i *Info) RegisterSize(register string) (cells, width int, err error) {
 	r, err := i.registers.find(register)
 	if err != nil {
@@ -155,7 +155,7 @@ func (i *Info) RegisterSize(register string) (cells, width int, err error) {
 // Registers lists the aliases of all registers.
 func (i *Info) Registers() []string { return slices.Clone(i.registers.names) }
 
-// alias is an entity's short name.
+// alias returns an entity's short name.
 func alias(p *configv1.Preamble) string {
 	if p.GetAlias() != "" {
 		return p.Alias
@@ -163,5 +163,5 @@ func alias(p *configv1.Preamble) string {
 	return p.GetName()
 }
 
-// sorted is the keys of a map, in order.
+// sorted returns the keys of a map, in order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

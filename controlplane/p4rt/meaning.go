@@ -10,9 +10,9 @@ import (
 )
 
 // SameMeaning reports whether two programs have the same tables, actions, registers and so on, by
-// their ids. If so, the content that controllers have written to one can stay when the other
-// replaces it. Names, annotations and order do not matter, except for the names of key fields and
-// parameters, whose ids only number them.
+// their ids. If so, table content that controllers have written can stay when one program replaces
+// the other. Names, annotations and order do not matter, except for the names of key fields and
+// parameters, because their ids are only counters.
 func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {
@@ -23,15 +23,15 @@ func SameMeaning(a, b *configv1.P4Info) bool {
 }
 
 // Agree reports whether everything that both programs have, by id, means the same in both. If so, a
-// controller of one program can use those parts of the other, if they exist. Parts that only one
-// program has do not matter.
+// controller of one program can use the other program, except for missing parts. Parts that only
+// one program has do not matter.
 func Agree(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	fields := a.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if !f.IsList() || f.Message() == nil || f.Message().Fields().ByName("preamble") == nil {
-			continue // the package, the types, externs of other architectures
+			continue // skip the package, the types, and externs of other architectures
 		}
 		has := map[uint64]int{}
 		of := func(m *configv1.P4Info) protoreflect.List { return m.ProtoReflect().Mutable(f).List() }
@@ -84,12 +84,12 @@ func forgetNames(m protoreflect.Message) {
 	})
 }
 
-// idOf returns the id of a message that has one; 0: it has none.
+// idOf returns the id of a message, or 0 if the message has none.
 func idOf(m protoreflect.Message) uint64 {
 	if p := m.Descriptor().Fields().ByName("preamble"); p != nil {
 		m = m.Get(p).Message()
 	} else if m.Descriptor().Name() != "ActionRef" {
-		return 0 // a key's fields and an action's parameters stay in the order of the program
+		return 0 // a key's fields and an action's parameters keep the program's order, so they get no id here
 	}
 	return m.Get(m.Descriptor().Fields().ByName("id")).Uint()
 }

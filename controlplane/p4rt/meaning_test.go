@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// compiledInfo is the P4Info that p4c wrote for the NetCRAQ program.
+// compiledInfo returns the P4Info that p4c wrote for the NetCRAQ program.
 func compiledInfo(t *testing.T) *configv1.P4Info {
 	t.Helper()
 	_, text, err := p4src.Compiled(128)
@@ -25,7 +25,8 @@ func compiledInfo(t *testing.T) *configv1.P4Info {
 	return &program
 }
 
-// TestAgree: programs agree if their common parts mean the same, whatever additional parts one has.
+// TestAgree: programs agree if their common parts mean the same, whatever additional parts one of
+// them has.
 func TestAgree(t *testing.T) {
 	program := compiledInfo(t)
 	register := &configv1.Register{Preamble: &configv1.Preamble{Id: 0x16777777, Name: "more"}, Size: 7}

@@ -11,15 +11,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The outcome of a request that changes the switch: Write and SetForwardingPipelineConfig.
+// This file determines the outcome of requests that change the switch: Write and
+// SetForwardingPipelineConfig.
 //
-// The switch's own answer is final: all effects of the request have happened, and there will be no
-// more. Everything else leaves the outcome open. A deadline, a cancelled call or a lost connection
-// ends the call here. But the request may still be in a buffer on its way, or wait at the switch,
-// and be executed after requests that were sent later. So the client ends the stream after such a
-// request. The next stream has a higher election id, and a switch executes nothing under an
-// earlier one once it has answered the arbitration. Then the client can read the switch's content,
-// which no longer changes.
+// If the switch itself answers, the answer is final: all effects of the request have happened, and
+// there will be no more. In every other case the outcome is open. A deadline, a cancelled call or a
+// lost connection ends the call here. But the request may still be in a buffer on its way, or wait
+// at the switch, and be executed after requests that were sent later. So the client ends the stream
+// after such a request. The next stream has a higher election id, and a switch executes nothing
+// under an earlier one once it has answered the arbitration. Then the client can read the switch's
+// content, which no longer changes.
 //
 // A request belongs to the stream under whose election id it is sent. When the stream ends, for
 // whatever reason, requests that are under way end with it, and their outcome is unknown.
@@ -29,12 +30,12 @@ type stream struct {
 	v1.P4Runtime_StreamChannelClient
 	number   int // number of the stream (State.Stream)
 	election ElectionID
-	ctx      context.Context // ends with the stream
+	ctx      context.Context // the context ends with the stream
 	end      context.CancelCauseFunc
 }
 
-// Reconnect ends a stream (State.Stream), unless another one has replaced it. The client then
-// opens the next stream, with a higher election id. why is the State's Err meanwhile.
+// Reconnect ends a stream (State.Stream), unless another stream has replaced it. The client then
+// opens the next stream, with a higher election id. Until then, State.Err is why.
 func (c *Client) Reconnect(stream int, why error) {
 	c.mu.Lock()
 	st := c.stream
@@ -66,23 +67,23 @@ func (c *Client) primaryStream(number int) (*stream, error) {
 	return st, nil
 }
 
-// change makes a request that changes the switch, under a stream's election id. Its error is the
-// switch's own answer, or wraps ErrNotConnected if the stream had ended before, or
-// ErrOutcomeUnknown.
+// change makes a request that changes the switch, under a stream's election id. It returns the
+// switch's own answer if there is one. Otherwise its error wraps ErrNotConnected if the stream had
+// ended before the request, or ErrOutcomeUnknown.
 func (c *Client) change(ctx context.Context, st *stream, request func(context.Context) error) error {
 	if st.ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ErrNotConnected, context.Cause(st.ctx))
 	}
 	if err := ctx.Err(); err != nil {
-		return err // nothing is sent
+		return err // nothing was sent
 	}
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
 	defer context.AfterFunc(st.ctx, cancel)()
 	err := request(ctx)
 	if over := context.Cause(st.ctx); over != nil {
-		// Even an answer is worthless now: the switch may execute the request after whatever ended
-		// the stream.
+		// Even an answer proves nothing now, because the switch may execute the request after the
+		// event that ended the stream.
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, over)
 	}
 	if isAnswer(err) {
@@ -93,12 +94,12 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 	return err
 }
 
-// isAnswer reports whether the error of a request is the switch's own answer to it. The codes are
-// those with which a P4Runtime server refuses a whole request (sections 12 and 14), and which
+// isAnswer reports whether the error of a request is the switch's own answer to it. It accepts the
+// codes with which a P4Runtime server refuses a whole request (sections 12 and 14), and which
 // nothing on the path to the server produces by accident. UNKNOWN without errors of single updates
-// is not one of them, because gRPC uses it for errors that it does not understand. ABORTED only
-// says that something else came in between. With RESOURCE_EXHAUSTED, HTTP/2 may end a call that is
-// under way.
+// is not such a code, because gRPC uses it for errors that it does not understand. ABORTED is not
+// one either, because it only says that something else came in between. Nor is RESOURCE_EXHAUSTED,
+// with which HTTP/2 may end a call that is under way.
 func isAnswer(err error) bool {
 	var we *WriteError
 	if err == nil || errors.As(err, &we) {
@@ -112,7 +113,8 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// later waits for a stream after the ended stream after, in which this controller is primary.
+// later waits for a stream that follows the ended stream `after`, and in which this controller is
+// primary.
 func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -131,16 +133,17 @@ func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 
 // Write sends updates, in order, in as many requests as BatchSize requires, all under the election
 // id of the stream at its beginning. A switch continues after an update that fails
-// (CONTINUE_ON_ERROR); a *WriteError lists the failed updates. Any other error concerns a whole
-// request: the updates of earlier requests took effect, those of later ones were not sent, and
-// those of the failed one had no effect, unless the error wraps ErrOutcomeUnknown.
+// (CONTINUE_ON_ERROR). If updates fail, Write returns a *WriteError, which lists them. Any other
+// error concerns a whole request. The updates of earlier requests took effect. Updates of later
+// requests were not sent. Updates of the failed request had no effect, unless the error wraps
+// ErrOutcomeUnknown.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	return c.WriteIn(ctx, anyStream, updates...)
 }
 
 // WriteIn does the same as Write, under a given stream (State.Stream). It returns ErrNotConnected
-// if that stream has ended. A caller whose writes depend on what it has read names the stream in
-// which it has read, because between two streams the switch may have been replaced.
+// if that stream has ended. If a caller's writes depend on content that it has read, it passes the
+// stream in which it has read, because the switch may be replaced between two streams.
 func (c *Client) WriteIn(ctx context.Context, stream int, updates ...*v1.Update) error {
 	fail := func(err error) error { return fmt.Errorf("writing to %s: %w", c.o.Name, err) }
 	st, err := c.primaryStream(stream)
@@ -183,7 +186,8 @@ func (c *Client) writeBatch(ctx context.Context, st *stream, batch []*v1.Update)
 	})
 }
 
-// notPrimary returns ErrNotPrimary if a request was refused for that reason.
+// notPrimary returns ErrNotPrimary if the switch refused a request because this controller is not
+// primary.
 func notPrimary(err error) error {
 	var we *WriteError
 	if !errors.As(err, &we) && status.Code(err) == codes.PermissionDenied {

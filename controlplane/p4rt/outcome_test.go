@@ -22,10 +22,11 @@ type holding struct {
 	*p4rttest.Server
 	client *p4rt.Client
 	mu     sync.Mutex
-	asked  func() error // called for each request, as Hold
+	asked  func() error // called for each request, like the server's Hold
 }
 
-// hold makes the server hold back requests from now on, with this answer; nil: it holds none.
+// hold makes the server hold back requests from now on. Their callers get this answer. If it is
+// nil, the server holds back no requests.
 func (h *holding) hold(answer error) { h.ask(func() error { return answer }) }
 
 func (h *holding) ask(f func() error) {
@@ -82,7 +83,7 @@ func TestLateWrite(t *testing.T) {
 		name    string
 		answer  error
 		timeout time.Duration
-		cancel  time.Duration // the caller abandons the request after this time; 0: never
+		cancel  time.Duration // time after which the caller abandons the request; 0: never
 	}{
 		{"the deadline has passed", p4rttest.ErrSilent, 50 * time.Millisecond, 0},
 		{"the caller has given up", p4rttest.ErrSilent, time.Minute, 50 * time.Millisecond},
@@ -112,7 +113,7 @@ func TestLateWrite(t *testing.T) {
 				if err := request(ctx, h.client); !errors.Is(err, p4rt.ErrOutcomeUnknown) {
 					t.Fatalf("the request: %v, want an unknown outcome", err)
 				}
-				// No write succeeds before the next stream.
+				// Writes succeed only after the next stream has begun.
 				h.hold(nil)
 				err := h.client.WriteIn(t.Context(), 1, insertOf(t, h.client, "10.0.0.2", 2))
 				if !errors.Is(err, p4rt.ErrNotConnected) {
@@ -194,7 +195,7 @@ func TestOthersUnderWay(t *testing.T) {
 		held := h.Held()
 		go func() { failed <- h.client.Write(t.Context(), insertOf(t, h.client, "10.0.0.3", 3)) }()
 		wait(t, "another is under way", func() bool { return h.Held() == held+1 })
-		h.client.Reconnect(stream-1, errors.New("it is over anyway")) // does nothing
+		h.client.Reconnect(stream-1, errors.New("it is over anyway")) // does nothing, because that stream is over
 		end(stream)
 		if err := <-failed; !errors.Is(err, p4rt.ErrOutcomeUnknown) {
 			t.Errorf("%v, want an unknown outcome", err)
@@ -207,7 +208,7 @@ func TestOthersUnderWay(t *testing.T) {
 	}
 }
 
-// TestBatchesOfOneStream: all requests of one Write carry the election id of the first.
+// TestBatchesOfOneStream: all requests of one Write carry the election id of the first request.
 func TestBatchesOfOneStream(t *testing.T) {
 	h := newHolding(t, time.Minute)
 	var updates []*v1.Update

@@ -186,7 +186,7 @@ func TestReconnect(t *testing.T) {
 	defer f.mu.Unlock()
 	var phases []string
 	for _, st := range f.states {
-		// the reason may change within a phase
+		// the reason may change within one phase
 		if p := fmt.Sprintf("%v %d", st.Phase, st.Stream); len(phases) == 0 || phases[len(phases)-1] != p {
 			phases = append(phases, p)
 		}
@@ -449,7 +449,7 @@ func TestEncode(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		entry p4rt.Entry
-		want  string // in the error, or "= " and the decoded entry
+		want  string // part of the error, or "= " and the decoded entry
 	}{
 		{"all kinds", acl(func(e *p4rt.Entry) {}), "= acl flags=0xf0&0xf0 port=0x01 udp_port=0x01..0x0400 vlan=0x07 priority=5 -> drop()"},
 		{"don't care", acl(func(e *p4rt.Entry) { e.Match = p4rt.Match{"port": p4rt.Exact(1), "flags": p4rt.Ternary(1, 0)} }), "= acl port=0x01 priority=5 -> drop()"},

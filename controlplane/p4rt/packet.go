@@ -10,7 +10,7 @@ import (
 
 // PacketIn is a packet that a switch sent to the controller.
 type PacketIn struct {
-	Payload  []byte            // without the packet-in header
+	Payload  []byte            // the packet without the packet-in header
 	Metadata map[string]uint64 // the fields of the program's controller header "packet_in", by name
 }
 
@@ -47,7 +47,7 @@ func (i *Info) PacketOut(payload []byte, metadata map[string]uint64) (*v1.Packet
 	return out, nil
 }
 
-// PacketIn reads a packet-in. Fields that the P4Info does not name are left out.
+// PacketIn decodes a packet-in. It omits fields that the P4Info does not name.
 func (i *Info) PacketIn(p *v1.PacketIn) PacketIn {
 	in := PacketIn{Payload: p.Payload, Metadata: map[string]uint64{}}
 	h, err := i.packets.find("packet_in")

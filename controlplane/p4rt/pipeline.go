@@ -24,8 +24,8 @@ import (
 type Pipeline struct {
 	Info         *Info
 	DeviceConfig []byte
-	// Cookie is a hash of both parts, which the switch stores with the program. The same cookie
-	// means that the same program is already running. It is never 0.
+	// Cookie is a hash of both parts of the Pipeline. The switch stores it with the program. If the
+	// switch has the same cookie, the same program is already running. It is never 0.
 	Cookie uint64
 }
 
@@ -60,34 +60,36 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 		return nil, fmt.Errorf("encoding the P4Info: %w", err)
 	}
 	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that no byte can move from one part to the other
+	// Hash the length, too, so that the boundary between the two parts counts.
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)
 	h.Write(deviceConfig)
-	cookie := binary.BigEndian.Uint64(h.Sum(nil)) | 1 // not 0, the value that a switch without a cookie reports
+	cookie := binary.BigEndian.Uint64(h.Sum(nil)) | 1 // never 0, because a switch without a cookie reports 0
 	return &Pipeline{Info: info, DeviceConfig: deviceConfig, Cookie: cookie}, nil
 }
 
-// Pushed says what EnsurePipeline did.
+// Pushed says what EnsurePipeline has done.
 type Pushed int
 
 const (
 	Kept      Pushed = iota // the program was already running, and nothing was changed
-	Committed               // the program was loaded; the switch's state starts empty
-	// another build of the program was running: the switch loaded this one and kept its tables as
-	// far as possible. Some switches keep registers (netcraq-switch), others empty them (BMv2)
+	Committed               // the program was loaded, and the switch's state is empty
+	// Reconciled says that another build of the program was running. The switch loaded this build
+	// and kept its tables as far as possible. Some switches keep registers (netcraq-switch), and
+	// others empty them (BMv2).
 	Reconciled
 )
 
 func (p Pushed) String() string { return [...]string{"kept", "committed", "reconciled"}[p] }
 
-// Cookie returns the cookie of the switch's program. It is 0 if the switch runs no program, or one
-// that was loaded without a cookie.
+// Cookie returns the cookie of the switch's program. It is 0 if the switch runs no program, or if
+// the program was loaded without a cookie.
 func (c *Client) Cookie(ctx context.Context) (uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	return config.GetCookie().GetCookie(), err
 }
 
-// pipelineConfig is the running program's configuration, nil if there is none.
+// pipelineConfig returns the running program's configuration, or nil if the switch runs no program.
 func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipelineConfigRequest_ResponseType) (
 	*v1.ForwardingPipelineConfig, error) {
 	ctx, cancel := c.rpcContext(ctx)
@@ -98,13 +100,14 @@ func (c *Client) pipelineConfig(ctx context.Context, what v1.GetForwardingPipeli
 	switch status.Code(err) {
 	case codes.OK:
 		return resp.GetConfig(), nil
-	case codes.FailedPrecondition, codes.NotFound: // no pipeline yet
+	case codes.FailedPrecondition, codes.NotFound: // the switch has no pipeline yet
 		return nil, nil
 	}
 	return nil, fmt.Errorf("asking %s for its pipeline: %w", c.o.Name, err)
 }
 
-// Running returns the P4Info and the cookie of the switch's program; nil if it runs none.
+// Running returns the P4Info and the cookie of the switch's program. The P4Info is nil if the
+// switch runs no program.
 func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) {
 	config, err := c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 	return config.GetP4Info(), config.GetCookie().GetCookie(), err
@@ -125,8 +128,8 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		return Kept, nil
 	}
 	if running.GetCookie().GetCookie() != 0 {
-		// Another program, or another build of this one. Its table entries can stay only if its
-		// ids mean the same.
+		// The switch runs another program, or another build of this one. The table entries can stay
+		// only if the ids of both programs mean the same.
 		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 		if err != nil {
 			return Kept, err
@@ -138,10 +141,10 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 				return Reconciled, nil
 			case code == codes.Unimplemented:
 			case isAnswer(err) && code != codes.PermissionDenied, code == codes.Unknown, code == codes.Internal:
-				// The switch has refused. PI refuses in the middle of loading (it replays counters
-				// with INSERT, which it does not support), with UNKNOWN, so the stream has ended.
-				// It accepts no other program until it is told to continue with this one. A target
-				// that is not in the middle of loading refuses that request, which does no harm.
+				// The switch has refused to reconcile. PI refuses with UNKNOWN in the middle of
+				// loading, because it replays counters with INSERT, which it does not support. So
+				// the stream has ended, and PI accepts no other program until a request tells it to
+				// continue with this one. Another target refuses that request, which does no harm.
 				if errors.Is(err, ErrOutcomeUnknown) {
 					if st, err = c.later(ctx, st); err != nil {
 						return Kept, c.notLoaded(err)
@@ -153,7 +156,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 						return Kept, c.notLoaded(err)
 					}
 				}
-			default: // not a refusal to reconcile
+			default: // this error does not refuse to reconcile
 				return Kept, err
 			}
 		}
@@ -162,7 +165,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 }
 
 // ReloadIn loads p into the switch although the switch already runs it, which empties all tables,
-// registers and counters. It does so under a given stream (State.Stream), like WriteIn.
+// registers and counters. It uses a given stream (State.Stream), like WriteIn.
 func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
 	st, err := c.primaryStream(stream)
 	if err != nil {
@@ -171,14 +174,14 @@ func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
 	return c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// Reload does the same as ReloadIn, under the present stream.
+// Reload is ReloadIn under the present stream.
 func (c *Client) Reload(ctx context.Context, p *Pipeline) error { return c.ReloadIn(ctx, anyStream, p) }
 
 func (c *Client) notLoaded(err error) error {
 	return fmt.Errorf("loading the program into %s (device id %d): %w", c.o.Name, c.o.DeviceID, err)
 }
 
-// setPipeline makes one request, under a stream's election id.
+// setPipeline makes one request to load a program, under a stream's election id.
 func (c *Client) setPipeline(ctx context.Context, st *stream, p *Pipeline,
 	action v1.SetForwardingPipelineConfigRequest_Action) error {
 	err := c.change(ctx, st, func(ctx context.Context) error {

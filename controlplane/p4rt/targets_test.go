@@ -102,8 +102,8 @@ func (p *payloads) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 // HandleConn implements stats.Handler.
 func (p *payloads) HandleConn(context.Context, stats.ConnStats) {}
 
-// TestTargets does everything that the client can do with real switches. All differences between
-// targets are in this test.
+// TestTargets uses all functions of the client with real switches. All differences between targets
+// are in this test.
 func TestTargets(t *testing.T) {
 	for _, target := range []string{"embedded", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -143,7 +143,8 @@ func TestTargets(t *testing.T) {
 				t.Errorf("cookie %x, %v; want %x", cookie, err, pl.Cookie)
 			}
 
-			// A thousand entries at once; then an entry that exists and one that does not.
+			// Insert a thousand entries at once. Then insert an entry that exists, and delete one
+			// that does not exist.
 			slot := func(key, slot int) *v1.Entity {
 				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY_ID": p4rt.Exact(key)}, Action: "set_slot",
 					Params: p4rt.Params{"slot": slot, "realm": 1}})
@@ -188,7 +189,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%v %v", have, err)
 			}
 
-			// The default entry is changed and restored.
+			// Change the default entry, and restore it.
 			def := func(action string, params p4rt.Params) *v1.Update {
 				te, err := pl.Info.Encode(p4rt.Entry{Table: "key_index", Default: true, Action: action, Params: params})
 				fatal(err)
@@ -216,7 +217,7 @@ func TestTargets(t *testing.T) {
 				t.Error("a default entry was inserted")
 			}
 
-			// Groups are made, changed (two replicas on one port) and removed.
+			// Insert groups, modify them (two replicas on one port), and remove them.
 			groups := []p4rt.Group{{ID: 1, Replicas: []p4rt.Replica{{Port: 2, Instance: 1},
 				{Port: 2, Instance: 2}}}, {ID: 511, Replicas: []p4rt.Replica{{Port: 510, Instance: 2}}}}
 			for _, want := range [][]p4rt.Group{groups,
@@ -233,7 +234,7 @@ func TestTargets(t *testing.T) {
 				}
 			}
 
-			// A packet passes the pipeline, gets its answer, and is counted.
+			// Send a packet through the pipeline. The switch answers it and counts it.
 			before, err := c.ReadCounterCells(ctx, "events", []int{23})
 			fatal(err)
 			reply := fetchSession(t, c, &f)
@@ -248,7 +249,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%d cells, %v", len(all), err)
 			}
 
-			// Registers, if the target supports them.
+			// Write registers, if the target supports them.
 			err = c.WriteRegister(ctx, "session_request", 5, 77)
 			v, readErr := c.ReadRegister(ctx, "session_request", 5)
 			if bmv2 {
@@ -260,8 +261,8 @@ func TestTargets(t *testing.T) {
 			} else if r := fetchSession(t, c, &f); r.Request != 77 {
 				t.Errorf("%v, want the request 77", r)
 			} else {
-				// A few cells are read one by one. If there are many, the whole register is read,
-				// and each cell must be in its place.
+				// The client reads a few cells one by one. If there are many, it reads the whole
+				// register, and each cell must be in its place.
 				wide, _, err := pl.Info.RegisterSize("versions")
 				fatal(err)
 				value := append([]byte{9, 8, 7, 6, 5, 4, 3, 2}, 0, 0, 0, 0, 0, 0, 1, 0)
@@ -280,7 +281,7 @@ func TestTargets(t *testing.T) {
 						}
 					}
 				}
-				// At the second read, the switch sends only the changes.
+				// On the second read, the switch sends only the changes.
 				before := read.bytes.Load()
 				fatal(c.WriteRegister(ctx, "versions", 4, 44))
 				fatal(c.WriteRegister(ctx, "versions", 3, 0))
@@ -304,8 +305,8 @@ func TestTargets(t *testing.T) {
 				}
 			}
 
-			// Another build of the program: the tables stay. (PI cannot reconcile a program with
-			// counters, so it is loaded again.)
+			// Load another build of the program: the tables stay. (PI cannot reconcile a program
+			// with counters, so it is loaded again.)
 			other, err := p4rt.NewPipeline(pl.Info, append(slices.Clone(pl.DeviceConfig), '\n'))
 			fatal(err)
 			pushed, left := p4rt.Reconciled, 1199
@@ -321,9 +322,9 @@ func TestTargets(t *testing.T) {
 			if bmv2 {
 				fatal(c.Write(ctx, insertRoutes...))
 			}
-			fetchSession(t, c, &f) // packets still pass
+			fetchSession(t, c, &f) // packets still pass the switch
 
-			// A second controller has a higher id, and a third has the same as the second. If PI
+			// A second controller has a higher id, and a third has the same id as the second. If PI
 			// refused to reconcile, the first controller has raised its own id.
 			higher := p4rt.ElectionID{High: 1, Low: c.State().Primary.Low + 1}
 			var f2, f3 follower
@@ -396,8 +397,8 @@ func fetchSession(t *testing.T, c *p4rt.Client, f *follower) *wire.Packet {
 	return nil
 }
 
-// BenchmarkReadWhole reads a register of 65,536 cells of 128 bits: the whole register, and only its
-// changes since an earlier read (one cell), as at the end of a recovery.
+// BenchmarkReadWhole reads a register of 65,536 cells of 128 bits. It reads the whole register, and
+// only the changes since an earlier read (one cell), as at the end of a recovery.
 func BenchmarkReadWhole(b *testing.B) {
 	for _, engine := range []string{"interp", "ebpf"} {
 		compiled := filepath.Join("..", "..", "p4src", "compiled", "netcraq-128")

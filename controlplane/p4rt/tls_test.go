@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 					t.Errorf("%s: %+v", what, s)
 				}
 			}
-			// A connection without TLS gets no byte of HTTP/2.
+			// The switch must send no byte of HTTP/2 to a connection without TLS.
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
@@ -71,7 +71,8 @@ func TestTLS(t *testing.T) {
 			if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 				t.Fatal(err)
 			}
-			if answer, _ := io.ReadAll(conn); len(answer) > 0 && answer[0] != 21 { // a TLS alert
+			// an answer may begin with 21, which is a TLS alert
+			if answer, _ := io.ReadAll(conn); len(answer) > 0 && answer[0] != 21 {
 				t.Errorf("it answered % x", answer)
 			}
 		})

@@ -10,11 +10,11 @@ import (
 	"reflect"
 )
 
-// Value is an unsigned number of any width in the form that P4Runtime uses: big-endian. The
-// canonical form has no leading zero bytes but at least one byte.
+// Value is an unsigned number of any width, in the big-endian form that P4Runtime uses. The
+// canonical form has no leading zero bytes, but at least one byte.
 type Value []byte
 
-// Uint64 is the value's low 64 bits.
+// Uint64 returns the value's low 64 bits.
 func (v Value) Uint64() uint64 {
 	var n uint64
 	for _, b := range v {
@@ -23,7 +23,7 @@ func (v Value) Uint64() uint64 {
 	return n
 }
 
-// Canonical is the shortest form of the value (P4Runtime 1.5, section 9.1.1).
+// Canonical returns the shortest form of the value (P4Runtime 1.5, section 9.1.1).
 func (v Value) Canonical() Value {
 	i := 0
 	for i < len(v)-1 && v[i] == 0 {
@@ -35,16 +35,16 @@ func (v Value) Canonical() Value {
 	return v[i:]
 }
 
-// Equal reports whether two values are the same number: padding does not matter.
+// Equal reports whether two values are the same number. Padding does not matter.
 func (v Value) Equal(w Value) bool { return string(v.Canonical()) == string(w.Canonical()) }
 
-// Bits is the number of bits that the value needs.
+// Bits returns the number of bits that the value needs.
 func (v Value) Bits() int {
 	c := v.Canonical()
 	return len(c)*8 - bits.LeadingZeros8(c[0])
 }
 
-// Addr returns the value as an IPv4 address; the zero Addr if it needs more than 32 bits.
+// Addr returns the value as an IPv4 address, or the zero Addr if the value needs more than 32 bits.
 func (v Value) Addr() netip.Addr {
 	if v.Bits() > 32 {
 		return netip.Addr{}
@@ -56,11 +56,11 @@ func (v Value) Addr() netip.Addr {
 
 func (v Value) String() string { return "0x" + hex.EncodeToString(v.Canonical()) }
 
-// padded is the value in exactly n bytes; it must fit.
+// padded returns the value in exactly n bytes. The value must fit.
 func (v Value) padded(n int) []byte {
 	c := v.Canonical()
 	out := make([]byte, n)
-	if len(c) > n { // this is the value zero in a field of no bytes
+	if len(c) > n { // only the value zero in a field of no bytes is too long
 		return out
 	}
 	copy(out[n-len(c):], c)
@@ -117,7 +117,7 @@ func (v Value) mask(prefix, width int) Value {
 	n := (width + 7) / 8
 	b := v.padded(n)
 	for i := range b {
-		// The bit positions of this byte, counted from the field's highest bit, start at first.
+		// The bits of this byte start at position first, counted from the field's highest bit.
 		first := i*8 - (n*8 - width)
 		keep := min(max(prefix-first, 0), 8)
 		b[i] &= byte(uint16(0xFF00) >> keep)

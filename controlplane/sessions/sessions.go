@@ -1,11 +1,11 @@
 // Package sessions hands out writer sessions. A session id (16 bits, an index into the switches'
-// session tables) belongs to one writer at a time: the switches remember the last request of each
-// id, so that a retried write executes once, and two writers under one id would take each other's
-// writes for retries.
+// session tables) belongs to one writer at a time. The switches remember the last request of each
+// id, so that a retried write executes once. If two writers used one id, the switches would take
+// their writes for retries of each other.
 //
-// Ids are therefore leased: the holder must keep its lease alive. If it does not, the ids are given
-// to others only after a second TTL, in which the holder must notice. The id that has been free the
-// longest is given first. The package is pure: it has no clock, and callers pass the time.
+// Ids are therefore leased, and the holder must keep its lease alive. If it does not, other writers
+// get the ids only after a second TTL, in which the holder must notice the loss. The id that has
+// been free the longest is given first. The package has no clock, so callers pass the time.
 package sessions
 
 import (
@@ -21,7 +21,7 @@ import (
 // Time is the time since the controller started.
 type Time = time.Duration
 
-// ErrNotFound says that there is no such lease, or that it has ended. ErrFull says that too few ids
+// ErrNotFound says that a lease does not exist, or that it has ended. ErrFull says that too few ids
 // are free.
 var (
 	ErrNotFound = errors.New("no such lease on sessions")
@@ -29,15 +29,15 @@ var (
 )
 
 // Gap is the maximum number of requests of an earlier holder that no switch has recorded when the
-// controller reads the switches. A new lease's numbers avoid these, so that they are not mistaken
-// for the new holder's.
+// controller reads the switches. A new lease's request numbers avoid these requests, so that no
+// switch mistakes them for the new holder's.
 const Gap = 1024
 
 // Begin chooses the initial value of a session's record for a new lease. The holder's first request
 // is the next number. The value is random, in the lower half of all numbers, so a lease does not
 // reach the highest number. records are the requests of earlier leases that switches have recorded.
-// None of them may be in the value's window (wire.RequestWindow), nor get into it while the record
-// grows by another window.
+// None of these requests may be in the value's window (wire.RequestWindow), nor get into the window
+// while the record grows by another window.
 func Begin(records []uint32, random func() uint32) uint32 {
 	in := func(last, request uint32) bool { return request-last <= 2*wire.RequestWindow }
 	for {
@@ -52,24 +52,24 @@ func Begin(records []uint32, random func() uint32) uint32 {
 type Lease struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner,omitempty"`
-	// the host that may use the sessions; "": all hosts that may use sessions without a lease
+	// the host that may use the sessions; "" for all hosts that may use sessions without a lease
 	Host string   `json:"host,omitempty"`
 	IDs  []uint16 `json:"ids"`
-	// Begin holds the values that the records of IDs were set to before the holder learned about
-	// the lease; empty: they are not known.
+	// Begin holds the values to which the records of IDs were set before the holder learned about
+	// the lease. It is empty if the values are not known.
 	Begin []uint32 `json:"begin,omitempty"`
 	until Time
-	freed Time // not 0: the lease has ended, and its ids are free from this time on
+	freed Time // the time from which the ids are free, if the lease has ended; otherwise 0
 }
 
 // Table holds all sessions for clients. It is not safe for concurrent use.
 type Table struct {
 	ttl    time.Duration
-	free   []uint16 // ordered by how long they have been free, longest first
+	free   []uint16 // free ids; the id that has been free the longest comes first
 	leases map[string]*Lease
 }
 
-// New makes a table of the ids from first to last. saved are an earlier controller's leases; each
+// New makes a table of the ids from first to last. saved holds an earlier controller's leases. Each
 // holder has a full TTL from now.
 func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	t := &Table{ttl: ttl, leases: map[string]*Lease{}}
@@ -89,7 +89,8 @@ func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	return t
 }
 
-// Rest makes all free ids rest for as long as unknown leases of an earlier controller may last.
+// Rest keeps all free ids from being leased for as long as unknown leases of an earlier controller
+// may last.
 func (t *Table) Rest(now Time) {
 	const holder = "an earlier controller"
 	ids := t.free
@@ -100,13 +101,13 @@ func (t *Table) Rest(now Time) {
 	t.free = nil
 }
 
-// TTL is the time within which a holder must renew its lease.
+// TTL returns the time within which a holder must renew its lease.
 func (t *Table) TTL() time.Duration { return t.ttl }
 
-// Open leases count ids to a host; lease is the lease's name, which the caller chooses. A host may
-// have one id, or more as long as at least as many stay free for others. Ids of its leases that ran
-// out count until they are free. The limit does not apply to the host "", which stands for all
-// hosts of a network without principals.
+// Open leases count ids to a host. The caller chooses the lease's name. A host may have one id, or
+// n ids if at least n stay free for other hosts. Ids of the host's leases that ran out count until
+// they are free. The limit does not apply to the host "", which stands for all hosts of a network
+// without principals.
 func (t *Table) Open(now Time, lease, owner, host string, count int) (*Lease, error) {
 	t.expire(now)
 	if count > len(t.free) {
@@ -164,8 +165,8 @@ func (t *Table) soon(now Time) string {
 	return fmt.Sprintf("; more in %v", (next - now).Round(time.Second))
 }
 
-// Keep keeps a lease alive for another TTL. ErrNotFound: it has run out, and its holder must no
-// longer use its sessions.
+// Keep keeps a lease alive for another TTL. If the lease has run out, Keep returns ErrNotFound, and
+// the holder must no longer use its sessions.
 func (t *Table) Keep(now Time, lease string) (*Lease, error) {
 	t.expire(now)
 	l := t.leases[lease]
@@ -188,7 +189,7 @@ func (t *Table) Close(now Time, lease string) error {
 	return nil
 }
 
-// expire ends leases that were not kept alive, and frees the ids of those that ended a TTL ago.
+// expire ends leases that were not kept alive. It frees the ids of leases that ended a TTL ago.
 func (t *Table) expire(now Time) {
 	for _, id := range slices.Sorted(maps.Keys(t.leases)) {
 		l := t.leases[id]

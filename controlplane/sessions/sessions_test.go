@@ -27,12 +27,12 @@ func TestLeases(t *testing.T) {
 	if _, err := tab.Open(0, "c", "", "", 2); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
-	// The lease a is closed, and b runs out. The ids of b rest for another TTL, in which b's holder
-	// must notice.
+	// Lease a is closed, and lease b runs out. The ids of b are not given again for another TTL, in
+	// which b's holder must notice the loss.
 	if err := tab.Close(1*time.Second, "a"); err != nil {
 		t.Error(err)
 	}
-	open(t, tab, 2*time.Second, "c", 2, 14, 10) // the ids that were free the longest come first
+	open(t, tab, 2*time.Second, "c", 2, 14, 10) // the ids that were free the longest are given first
 	if _, err := tab.Keep(9*time.Second, "c"); err != nil {
 		t.Error(err)
 	}
@@ -53,8 +53,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestOneHost: one host leases all the ids that it can get, and lets leases run out. Other hosts
-// still get sessions.
+// TestOneHost: one host leases all the ids that it can get, and lets its leases run out. Other
+// hosts still get sessions.
 func TestOneHost(t *testing.T) {
 	tab := New(1, 100, ttl, nil)
 	take := func(now Time, host string) (n int) {
@@ -72,7 +72,7 @@ func TestOneHost(t *testing.T) {
 	if n := take(0, "worker1"); n != 50 {
 		t.Errorf("one host has %d of 100", n)
 	}
-	if n := take(ttl+1, "worker1"); n != 0 { // its leases have run out, and their ids rest
+	if n := take(ttl+1, "worker1"); n != 0 { // the host's leases have run out, but their ids are not free yet
 		t.Errorf("it has %d more", n)
 	}
 	if n := take(ttl+1, "worker2"); n != 25 {
@@ -81,7 +81,8 @@ func TestOneHost(t *testing.T) {
 	if _, err := tab.Open(ttl+1, "x", "", "worker1", 1); err == nil || !strings.Contains(err.Error(), "worker1 has 50 and asks for 1 of the 25") {
 		t.Error(err)
 	}
-	if n := take(2*ttl, "worker1"); n != 37 { // with 75 free ids
+	// 75 ids are free, so the host may get half of them.
+	if n := take(2*ttl, "worker1"); n != 37 {
 		t.Errorf("later it has %d", n)
 	}
 	if n := take(2*ttl, ""); n != 38 {

@@ -1,9 +1,10 @@
-// Package sim is NetCRAQ in one thread and without a real network: switches that run the compiled
-// P4 program on the interpreter (switch/interp), the controller's state machine and procedures
-// (controlplane/chain, chain/ops) and the client library's (client/calls), in a simulated network
-// and time. Chance comes from a seed, so a seed's run can be repeated. Faults are loss,
-// duplication, reordering, frames that arrive very late, killed switches and controllers, switches
-// that the controller cannot reach but clients can, two controllers at once, dead clients.
+// Package sim simulates a NetCRAQ network in one thread. It has switches that run the compiled P4
+// program on the interpreter (switch/interp), the controller's state machine and procedures
+// (controlplane/chain, chain/ops), and the client library's state machine (client/calls). The
+// network and the time are simulated. All random choices follow from a seed, so a seed's run can be
+// repeated. The faults are loss, duplication, reordering, frames that arrive very late, killed
+// switches and controllers, switches that the controller cannot reach but clients can, two
+// controllers at once, and dead clients.
 //
 //	          client/calls ── frames ──▶ ┌─────────┐ frames  ┌─────────┐
 //	clients   (real)                    │ interp, │ ◀─────▶ │ interp, │ ...   the network: conditions, cut links, rules
@@ -14,10 +15,10 @@
 //	history ──▶ porcupine               │ shell    ◀─▶ chain, ops   │ ──▶ store (etcd)
 //	            per key                 └───────────────────────────┘
 //
-// Each run is judged three ways. The answers to clients must be linearizable, key by key (package
-// judge). One version has one value, whoever reads it, EVENTUAL reads too. And when all faults have
-// ended, the chain must become whole: every key clean at every member, and the outcome of every
-// compare and swap known (settle.go).
+// Each run is judged in three ways. The answers to clients must be linearizable, key by key
+// (package judge). A version must have the same value for all readers, including EVENTUAL reads.
+// When all faults have ended, every key must become clean at every member, and the outcome of every
+// compare and swap must become known (settle.go).
 //
 // # Packages
 //
@@ -29,9 +30,10 @@
 // change switches by the real procedures of controlplane/chain/ops, run as coroutines over
 // simulated connections. Package trouble draws a seed's schedule and causes its faults. Package
 // mutants removes rules, one at a time, to check that the simulator notices. This package puts the
-// parts together: run.go runs a seed, settle.go ends its faults and waits for everything to become
-// whole, many.go runs many seeds, hunt.go hunts mutants. testdata has the cases of
-// docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
+// parts together: run.go runs a seed, settle.go ends its faults and waits until the chain is
+// complete and consistent, many.go runs many seeds, hunt.go finds out how many seeds it takes to
+// notice a mutant. testdata has the cases of docs/protocol.md, "Changing a chain", one by one, as
+// scenarios to read.
 //
-// A failing seed prints the command that runs it again with its timeline: who did what, when.
+// A failing seed prints the command that runs it again and shows its timeline.
 package sim

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 )
 
-// NewMutant makes a simulator of a mutant; nil: no rule is removed.
+// NewMutant makes a simulator of a mutant. If m is nil, it removes no rule.
 func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	if m == nil {
 		m = &mutants.Mutant{}
@@ -24,10 +24,10 @@ func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	return s, nil
 }
 
-// Found is the result of a hunt.
+// Found is the result of searching seeds for a violation by a mutant.
 type Found struct {
 	m     *mutants.Mutant
-	Seeds uint64 // Seeds that were run; the last of them showed the violation, if any did
+	Seeds uint64 // number of seeds that were run; if a violation was found, the last seed showed it
 	By    *Result
 }
 
@@ -44,9 +44,9 @@ func (f *Found) String() string {
 	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.Noticed(f.By.Violations))
 }
 
-// AsExpected reports whether the outcome is the right one: a violation was found, or none was
-// needed because a scenario shows it, or none was found for a mutant that nothing may show
-// (Implied).
+// AsExpected reports whether the hunt had the expected outcome. A violation must have been found,
+// unless a scenario already shows one (Scenario). If the mutant must not show a violation
+// (Implied), none may have been found.
 func (f *Found) AsExpected() bool {
 	if f.m.Implied != "" {
 		return f.By == nil

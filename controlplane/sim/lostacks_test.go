@@ -15,12 +15,12 @@ import (
 )
 
 // TestLostAcks: a client swaps one key up to 10,000 times in a row, and the network loses 2 % of
-// the ACKs on each link. A lost ACK leaves the key dirty at the head. The head must execute the
-// next CAS all the same, because only the controller sends that ACK again, some hundred
-// milliseconds later.
+// the ACKs on each link. A lost ACK leaves the key dirty at the head. The head must still execute
+// the next CAS at once, because only the controller sends that ACK again, some hundred milliseconds
+// later.
 //
-// If the replies that serve as ACKs on their way are lost as well, a call waits for its client's
-// retransmission. It may need several of them.
+// Replies serve as ACKs at the members that they pass. If these replies are lost, too, a call waits
+// for one or several retransmissions by its client.
 func TestLostAcks(t *testing.T) {
 	for _, x := range []struct {
 		shape, host string
@@ -28,10 +28,11 @@ func TestLostAcks(t *testing.T) {
 		replies     bool
 		most        time.Duration
 	}{
-		{"line4", "h4", 10_000, false, 20 * time.Millisecond}, // at the tail: replies pass no other member
+		// the client is at the tail, so replies pass no other member
+		{"line4", "h4", 10_000, false, 20 * time.Millisecond},
 		{"line4", "h2", 2000, false, 20 * time.Millisecond},
 		{"mesh3", "h2", 2000, false, 20 * time.Millisecond},
-		{"line4", "h1", 2000, true, 100 * time.Millisecond}, // at the head: the replies are the only ACKs
+		{"line4", "h1", 2000, true, 100 * time.Millisecond}, // the client is at the head, so replies are the only ACKs
 		{"star3", "h3", 2000, true, 100 * time.Millisecond},
 	} {
 		if testing.Short() || testSeeds < 2000 {
@@ -43,7 +44,7 @@ func TestLostAcks(t *testing.T) {
 			}
 		})
 	}
-	// Without the rule, a CAS waits for the controller.
+	// Without this rule, a CAS waits for the controller.
 	t.Run("DIRTY_CAS_WAITS", func(t *testing.T) {
 		m, err := mutants.Find("DIRTY_CAS_WAITS")
 		world.Must(err)
@@ -85,7 +86,7 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r calls.Result) {
 			if waits = append(waits, r.RTT); r.Err != nil {
 				t.Errorf("swap %d: %v", len(waits), r.Err)
-				waits = nil // the loop below reports the end
+				waits = nil // the loop below reports that the swaps have ended
 			} else if len(waits) < swaps {
 				w.Loop.After(50*time.Microsecond, func() { swap(r.Version) })
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/mutants"
 )
 
-// Many runs n seeds, beginning with the seed from, jobs of them at a time, with a rule removed
-// (nil: none). each gets the results in the order of the seeds, one at a time; it ends the run by
-// returning false.
+// Many runs n seeds, beginning with the seed from, jobs of them at a time. The simulators lack the
+// rule of mutant m, if m is not nil. each gets the results in the order of the seeds, one at a
+// time. If it returns false, no more seeds are run.
 func Many(ctx context.Context, m *mutants.Mutant, from, n uint64, jobs int, each func(*Result) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,8 +55,8 @@ func Many(ctx context.Context, m *mutants.Mutant, from, n uint64, jobs int, each
 	return nil
 }
 
-// Replay is the command that runs a seed again, and prints its timeline, limited to the key of its
-// first violation.
+// Replay returns the command that runs a seed again and prints its timeline. The command limits the
+// timeline to the key of the first violation.
 func (r *Result) Replay(mutant string) string {
 	s := fmt.Sprintf("go run ./controlplane/cmd/netcraq-sim --seed %d", r.Seed)
 	if mutant != "" {

@@ -9,11 +9,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
-// quickMutants are the mutants that few seeds suffice to notice; `make sim-mutants` hunts all.
+// quickMutants lists the mutants that are noticed within a few seeds. `make sim-mutants` tests all
+// mutants.
 var quickMutants = []string{"ACK_OF_ANYTHING", "NO_ACK_VERSION", "NO_COMMIT_ORDER", "READ_COMMITTED_ANYWHERE", "READ_NEWEST_ANYWHERE", "TAIL_READS_COMMITTED",
 	"NO_SESSION", "NO_OLD_DROP", "SESSION_AT_HEAD_ONLY", "NO_EPOCH", "NO_LEASE", "SUSPENDED_CLOCK", "GUESS"}
 
-// TestMutants removes some rules; the simulator must notice each.
+// TestMutants removes some rules. The simulator must notice each removal.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")

@@ -2,6 +2,6 @@
 
 package sim
 
-// Under the race detector a seed takes ten times as long, so it runs few; `make test` also runs
-// without it.
+// testSeeds is small here, because a seed takes ten times as long under the race detector. `make
+// test` also runs the seeds without the race detector.
 const testSeeds = 60

@@ -21,24 +21,24 @@ import (
 // Result is the result of a seed's run.
 type Result struct {
 	Seed       uint64
-	Network    string // name of its shape
+	Network    string // name of the network's shape
 	Violations []judge.Violation
 	Coverage   logbook.Coverage
-	Calls      int           // clients' calls that carry information
-	Packets    int           // packets that switches processed
+	Calls      int           // number of clients' calls that carry information
+	Packets    int           // number of packets that switches processed
 	Took       time.Duration // simulated time of the run
 }
 
-// Time limits after the faults have stopped.
+// These are time limits that begin when the faults have stopped.
 const (
-	readyWithin = 8 * time.Second        // until the chain is whole; draining it may take 5 s
+	readyWithin = 8 * time.Second        // until the chain is complete and ready; draining the chain may take 5 s
 	cleanWithin = 2 * time.Second        // until every key is clean at every member
 	probeWithin = time.Second            // until every key can be read and changed
 	longest     = 300 * time.Millisecond // the longest time that a frame travels
 )
 
-// Run runs a seed. onLine gets its timeline; nil: none is made. A seed gives the same run with a
-// timeline and without.
+// Run runs a seed. onLine gets each line of the run's timeline. If onLine is nil, there is no
+// timeline. A seed gives the same run with and without a timeline.
 func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error) {
 	p := trouble.NewSchedule(seed)
 	w, err := world.New(s.program, s.removed, &s.engines, p.Shape, seed, onLine)
@@ -122,8 +122,8 @@ func (s *Simulator) Run(seed uint64, onLine func(logbook.Line)) (*Result, error)
 	return r, nil
 }
 
-// targets decides which switches expose their registers: in half of the runs all do, otherwise none
-// or some.
+// targets decides which switches expose their registers. In half of the runs all switches do, and
+// otherwise none or some do.
 func targets(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceTargets)
 	without := clockwork.Pick(d, 0, 0, 0.5, 1)
@@ -169,7 +169,7 @@ func setUp(w *world.World, seed uint64, keys, placed int) error {
 	return nil
 }
 
-// Simulator runs seeds of one program, one after the other. Goroutines must not share one.
+// Simulator runs seeds of one program, one after the other. Only one goroutine may use a Simulator.
 type Simulator struct {
 	program *compiled.Program
 	removed rules.Removed

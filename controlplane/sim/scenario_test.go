@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// TestScenarios runs the files in testdata: stories about a chain, including the cases of
-// docs/protocol.md, "Changing a chain". The input is commands, the output is the resulting
+// TestScenarios runs the files in testdata. They are stories about a chain, and include the cases
+// of docs/protocol.md, "Changing a chain". The input is commands, the output is the resulting
 // timeline. The network is perfect except for the commands' faults, and nothing is random. Keys are
 // numbers from 1 to the network command's keys=N.
 //
@@ -129,11 +129,11 @@ type scenario struct {
 	d   *datadriven.TestData
 	out strings.Builder
 	w   *world.World
-	// Which lines of the timeline are printed.
+	// These fields say which lines of the timeline are printed.
 	packets, quiet, leases bool
 	clients                map[string]*world.Client
 	kept                   *chain.Record
-	configs                map[string]compiled.Entry // saved by keep-config, by switch
+	configs                map[string]compiled.Entry // entries that keep-config has saved, by switch
 }
 
 func (s *scenario) values(key string) []string {
@@ -182,7 +182,7 @@ func (s *scenario) check(err error) {
 	}
 }
 
-// word returns the n-th argument of the form without "=value".
+// word returns the n-th argument of a command, not counting arguments of the form NAME=VALUE.
 func (s *scenario) word(n int) string {
 	for _, a := range s.d.CmdArgs {
 		if len(a.Vals) == 0 {
@@ -401,7 +401,8 @@ func (s *scenario) network() {
 	if !s.has("slow-store") {
 		s.w.Loop.Run(10*time.Millisecond, nil)
 	}
-	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl) // so that the set-up's draws change nothing later
+	// the random choices of the set-up must not influence later ones
+	s.w.Control = clockwork.NewDice(0, clockwork.DiceControl)
 	s.quiet = false
 	fmt.Fprintln(&s.out, s.w.Controller().Status.Config)
 }
@@ -438,7 +439,8 @@ func (s *scenario) rule() {
 	s.w.Network.Rules = append(s.w.Network.Rules, r)
 }
 
-// op returns the operation with a name; 0: any.
+// op returns the operation with the given name. It returns 0 for ANY, which stands for any
+// operation.
 func (s *scenario) op(name string) wire.Op {
 	for op := wire.Op(1); op.Valid(); op++ {
 		if op.String() == name {

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// mend ends all faults: the network is perfect, all switches run and can be reached, and a
-// controller is running. Clients make no new calls.
+// mend ends all faults. Afterwards the network is perfect, all switches run and can be reached, and
+// a controller is running. Clients make no new calls.
 func mend(w *world.World) {
 	w.Trace("fault", "all faults end")
 	w.Mended = true
@@ -57,7 +57,7 @@ func settle(w *world.World) (out []judge.Violation) {
 		w.TraceKey(key, "check", "%v", v)
 		out = append(out, v)
 	}
-	// An operator who has frozen a chain must also thaw it.
+	// If an operator has frozen a chain, the operator must also thaw it.
 	var thaw func()
 	thaw = func() {
 		if s := w.Controller(); w.Serving() && s.Status.Config.Freeze == chain.FreezeAll {
@@ -78,7 +78,7 @@ func settle(w *world.World) (out []judge.Violation) {
 		})
 	}
 	w.Loop.Run(w.Loop.Now+readyWithin, idle)
-	w.Loop.Run(w.Loop.Now+longest, nil) // until the last late frame has arrived
+	w.Loop.Run(w.Loop.Now+longest, nil) // wait until the last late frame has arrived
 	if !w.Serving() {
 		fail(0, "the chain is not whole after %v: %s", readyWithin, w.Controller().Status.Reason)
 		return out
@@ -110,7 +110,7 @@ func settle(w *world.World) (out []judge.Violation) {
 	if at, dirty = firstDirty(w); at != 0 {
 		fail(at, "not clean after %v: %s", cleanWithin, dirty)
 	}
-	// One call after the other, from a client that no fault has touched.
+	// A client that no fault has touched makes one call after the other.
 	c := w.NewClient("probe", w.Shape.Topology.Hosts[0], 1, nil)
 	probe := func(k wire.Key, req calls.Request) judge.Call {
 		req.Key, req.Deadline = k, w.Loop.Now+probeWithin
@@ -144,8 +144,8 @@ func settle(w *world.World) (out []judge.Violation) {
 	})...)
 }
 
-// firstDirty finds a key that is dirty at some member, or differs between members; 0: there is
-// none.
+// firstDirty finds a key that is dirty at some member, or differs between members. It returns 0 if
+// there is none.
 func firstDirty(w *world.World) (wire.Key, string) {
 	members := w.Controller().Status.Config.Members
 	for _, k := range w.Keys {

@@ -41,8 +41,8 @@ func TestSeeds(t *testing.T) {
 }
 
 // TestSeedsThatFailed runs seeds that once revealed bugs. A seed's run changes with the simulator,
-// so they prove little over time, but they cost nothing. Bugs that can be told as a story are
-// scenarios in testdata.
+// so these seeds prove less over time, but they cost little. Bugs that a scenario can describe have
+// one in testdata.
 func TestSeedsThatFailed(t *testing.T) {
 	for seed, why := range map[uint64]string{
 		27628:  "a donor had an earlier controller's record of a session of the controller's, and a joiner that had none got it",
@@ -76,35 +76,37 @@ func TestSeedsThatFailed(t *testing.T) {
 	}
 }
 
-// mustHappen is what must happen in 2,000 seeds; otherwise the simulator does not test it.
+// mustHappen lists the events that must happen in 2,000 seeds. If one does not, the simulator does
+// not test it.
 var mustHappen = []string{
-	// The program: retries executed once, answers by a new tail, a CAS that waits for a write in
-	// flight, read repair, overtaken writes, fences, messages of a hostile worker.
+	// These are events in the program: retries executed once, answers by a new tail, a CAS that
+	// waits for a write in flight, read repair, overtaken writes, fences, and messages of a hostile
+	// switch.
 	"packets.write_retried", "packets.write_repeated", "packets.write_superseded", "packets.write_passed", "packets.read_dirty", "packets.read_forwarded",
 	"packets.cas_retry", "packets.cas_failed", "packets.cas_to_tail", "packets.ack_old", "packets.reply_repaired", "packets.drop_old_request",
 	"packets.drop_stale_epoch", "packets.drop_not_member", "packets.write_frozen", "packets.not_serving", "packets.no_chain",
 	"packets.lease_refused", "packets.drop_untrusted", "packets.drop_not_peer", "worker.sent",
-	// The controller.
+	// These events are in the controller.
 	"chain.chain.installed", "chain.chain.fenced", "chain.chain.lost-member", "chain.chain.not-drained", "controller.redriven", "controller.deposed",
 	"chain.chain.rejoining", "chain.chain.not-rejoined", "chain.chain.full",
 	"chain.chain.failover", "chain.chain.recovered", "chain.chain.not-recovered", "chain.chain.recovery-abandoned", "controller.copied", "controller.compared", "controller.caught up",
 	"controller.lease waited out", "controller.short lease", "controller.registers read", "controller.registers not shown",
 	"store.not synced", "store.older record",
-	// The network.
+	// These events are in the network.
 	"network.lost", "network.duplicated", "network.reordered", "network.late", "network.cut off",
-	// Faults, at each position.
+	// These are faults, at each position in the chain.
 	"fault.killed at head", "fault.killed at middle", "fault.killed at tail", "fault.killed at outside",
 	"fault.cut off at head", "fault.cut off at middle", "fault.cut off at tail",
 	"fault.controller starved", "controller.was held up",
 	"fault.suspended at head", "fault.suspended at middle", "fault.suspended at tail",
 	"fault.wiped at head", "fault.wiped at middle", "fault.wiped at tail", "fault.began with garbage",
 	"fault.chain without keys", "fault.members of a chain without keys", "fault.left before the keys",
-	// Messages between controllers and switches.
+	// These events concern messages between controllers and switches.
 	"channels.overtaken packet-out", "channels.overtaken Write", "channels.packet-out of a connection before",
 	"channels.packet-out of a controller before", "channels.carried out when it was given up: Write",
 	"channels.carried out when it was given up: SetForwardingPipelineConfig", "controller.Write given up",
 	"controller.found a switch changed", "controller.heard the reply to another's LEASE", "calls.guessed KEY_ID answered",
-	// Clients.
+	// These events concern clients.
 	"fault.rights taken", "fault.session taken", "fault.key removed", "packets.denied", "packets.bad_session", "packets.write_not_found",
 	"calls.write of unknown outcome", "calls.cas of unknown outcome", "calls.cas done", "calls.cas failed", "calls.eventual read done", "clients.strays", "watcher.told",
 }
@@ -116,7 +118,7 @@ func init() {
 }
 
 // TestSameSeedSameRun: a failing seed can be replayed. The second run has a timeline, and the third
-// comes after another seed in the same simulator; neither may change the result.
+// run comes after another seed in the same simulator. Neither may change the result.
 func TestSameSeedSameRun(t *testing.T) {
 	p, err := compiled.Load(nil)
 	if err != nil {

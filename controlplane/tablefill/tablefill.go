@@ -1,5 +1,5 @@
 // Package tablefill fills the tables of a switch that runs in this process, from entries in
-// P4Runtime's form but without a P4Runtime connection. It serves the simulator, and tests and
+// P4Runtime's form but without a P4Runtime connection. The simulator uses it, and so do tests and
 // measurements of single programs.
 package tablefill
 
@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Parse reads a program in p4c's output format: the BMv2 JSON, and the P4Info in protobuf text
-// form.
+// Parse reads a program in the format that p4c writes: the BMv2 JSON, and the P4Info in protobuf
+// text form.
 func Parse(json, p4info []byte) (*bmv2json.Program, *p4rt.Info, error) {
 	program, err := bmv2json.Parse(json)
 	if err != nil {
@@ -32,7 +32,7 @@ func Parse(json, p4info []byte) (*bmv2json.Program, *p4rt.Info, error) {
 	return program, info, err
 }
 
-// Fill inserts entries, and makes multicast groups.
+// Fill inserts table entries, and creates multicast groups.
 func Fill(p target.Pipeline, info *p4rt.Info, entries []p4rt.Entry, groups []p4rt.Group) error {
 	for _, e := range entries {
 		message, err := info.Encode(e)
@@ -63,7 +63,7 @@ func Fill(p target.Pipeline, info *p4rt.Info, entries []p4rt.Entry, groups []p4r
 	return nil
 }
 
-// Entry converts a P4Runtime entry to the engines' form, and returns its table's name too: it
+// Entry converts a P4Runtime entry to the engines' form, and also returns its table's name. It
 // replaces ids by names, adds a match for each field of the table, and gives every value its full
 // width. It refuses ranges and optional fields.
 func Entry(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry, error) {
@@ -106,7 +106,7 @@ func Entry(info *p4rt.Info, m *v1.TableEntry) (string, *target.TableEntry, error
 	return table.Preamble.Name, out, nil
 }
 
-// full returns a P4Runtime value, which has no leading zeros, at its full width.
+// full extends a P4Runtime value, which has no leading zeros, to its full width in bits.
 func full(v []byte, width int32) []byte {
 	return new(big.Int).SetBytes(v).FillBytes(make([]byte, (width+7)/8))
 }

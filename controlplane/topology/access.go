@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// Access control (docs/security.md). A host's port has a principal, and a key has a realm. A grant
-// says what a principal may do in a realm. Everything that is not granted is refused.
+// This file reads the settings of access control (docs/security.md). A host's port has a principal,
+// and a key has a realm. A grant says what a principal may do in a realm. Everything that is not
+// granted is refused.
 
-// DefaultRealm is the realm of every key that no other realm claims. It is also the name of the
-// principal of hosts that the file does not restrict, which may do everything everywhere.
+// DefaultRealm is the realm of every key that no other realm claims. It is also the principal of
+// hosts that the file does not restrict. Such hosts may do everything everywhere.
 const DefaultRealm = "default"
 
 // ControllerSessions is how many sessions, starting from 1, the P4 program reserves for the
@@ -26,7 +27,7 @@ type Realm struct {
 	Prefixes []string
 }
 
-// Equal says whether two realms are the same.
+// Equal reports whether two realms are the same.
 func (r Realm) Equal(o Realm) bool { return r.Name == o.Name && slices.Equal(r.Prefixes, o.Prefixes) }
 
 // Grant is a principal's right in a realm. A principal needs no grant for the realm with its own
@@ -49,7 +50,7 @@ func (t *Topology) RealmOf(key string) string {
 	return realm
 }
 
-// Host finds the first host for which find is true, nil if there is none.
+// Host returns the first host for which find returns true, or nil if there is none.
 func (t *Topology) Host(find func(*Host) bool) *Host {
 	if i := slices.IndexFunc(t.Hosts, find); i >= 0 {
 		return t.Hosts[i]
@@ -95,7 +96,7 @@ func (p *parser) realms(f *Spec) {
 	}
 }
 
-// authority reads which principal a host has.
+// authority reads a host's principal.
 func (p *parser) authority(path string, h *Host, f *HostSpec) {
 	h.Rate = p.hostRate
 	if f.Rate != nil {
@@ -104,7 +105,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", MaxRate)
 		}
 	}
-	// An empty access field is a slip, and must not make the host unrestricted.
+	// An empty access field is a mistake, and must not make the host unrestricted.
 	if f.Access == nil && p.lines[path+".access"] > 0 {
 		p.add(path+".access", f.Name, "it is empty: give read or write for each realm, {} for none, or leave it out for a host that may do everything")
 	}
@@ -127,7 +128,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 
 // grants collects the grants of hosts. Hosts of one principal share one set of rights.
 func (p *parser) grants(f *Spec) {
-	said := map[string]string{} // by principal, the first host that defined its grants
+	said := map[string]string{} // for each principal, the first host that defined its grants
 	given := map[string]map[string]string{}
 	for i, s := range f.Hosts {
 		if s.Access == nil || s.Principal == "" && len(*s.Access) == 0 {

@@ -38,8 +38,8 @@ func TestBounds(t *testing.T) {
 	}{
 		{MaxMembers, 100, MaxMembers / 100, ""},
 		{MaxMembers + 10, 101, MaxMembers / 100,
-			"1010 switches would be members of chains, and one controller is tested with up to 1000: give the chains fewer"},
-		{5000, 200, 3, ""},
+			"202 switches would be members of chains, and one controller is tested with up to 200: give the chains fewer"},
+		{5000, 100, 2, ""},
 	} {
 		s := sized(c.switches, c.chains)
 		for i := range s.Chains {

@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// Graph is the network of the switches that are up, with a shortest path between any two. Of
-// equally short paths it uses the one whose first port has the lowest number. Following it switch
-// by switch always ends, because each step is on a shortest path.
+// Graph is the graph of the switches that are up, with a shortest path between any two. Among
+// equally short paths it uses the path whose first port has the lowest number. A packet that
+// follows these paths from switch to switch always arrives, because each step is on a shortest
+// path.
 //
 // The way to a switch is searched for when it is first asked for, so a graph costs little to make,
 // and a change of the routes to a few switches does not search for the others. A graph is safe for
@@ -29,7 +30,7 @@ type link struct {
 
 const noPath = -1
 
-// Graph makes the graph of all switches except those in down (nil: none).
+// Graph makes the graph of all switches except those in down.
 func (t *Topology) Graph(down map[string]bool) *Graph {
 	g := &Graph{index: map[string]int{}}
 	for _, s := range t.Switches {
@@ -75,8 +76,8 @@ func (g *Graph) to(end int) []int32 {
 	return dist
 }
 
-// Distance returns the number of links between two switches; ok is false if there is no path, or
-// if either is down.
+// Distance returns the number of links between two switches. It returns false if there is no path,
+// or if a switch is down.
 func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	a, upA := g.index[from]
 	b, upB := g.index[to]
@@ -103,8 +104,8 @@ func (g *Graph) NextHop(from, to string) (Port, bool) {
 	return Port{}, false // it is there already, or there is no path
 }
 
-// Nearest returns the member with the shortest path from a switch, the first one if there are
-// several; "" if none can be reached.
+// Nearest returns the member with the shortest path from a switch. If several members are equally
+// near, it returns the first of them. It returns "" if no member can be reached.
 func (g *Graph) Nearest(from string, members []string) string {
 	best, bestDistance := "", 0
 	for _, m := range members {
@@ -121,7 +122,7 @@ func (g *Graph) Nearest(from string, members []string) string {
 func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
 	tree := map[string][]uint32{}
 	for _, m := range members {
-		// Up from the member to the root. A switch's parent does not depend on the member, so
+		// Go up from the member to the root. A switch's parent does not depend on the member, so
 		// paths join and do not cross.
 		for at := m; at != root; {
 			up, ok := g.NextHop(at, root)

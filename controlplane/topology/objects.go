@@ -85,9 +85,9 @@ func (p *parser) address(path, what, s, owner string) netip.Addr {
 	return a
 }
 
-// mac reads the MAC address of owner. A switch's must be unique in the whole network, a host's at
-// its switch. Only a host's switch uses the host's MAC address, so hosts of two switches may have
-// the same.
+// mac reads the MAC address of owner. A switch's MAC address must be unique in the whole network. A
+// host's MAC address must be unique at its switch. Only a host's switch uses the host's MAC
+// address, so hosts of different switches may have the same address.
 func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 	m, err := net.ParseMAC(s)
 	taken := cmp.Or(p.macs[m.String()], p.macs[at+" "+m.String()])
@@ -110,7 +110,7 @@ func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 
 // objectName checks a name and reports whether it can be used.
 func (p *parser) objectName(path, name, kind string, taken bool) bool {
-	if strings.Contains(name, ":") { // a port is written SWITCH:PORT
+	if strings.Contains(name, ":") { // names must not contain colons, because a port is written SWITCH:PORT
 		p.add(path, name, "a name may not contain a colon, a slash or white space")
 		return false
 	}
@@ -153,7 +153,7 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	s.Address = p.address(path+".address", f.Name, f.Address, "switch "+f.Name)
 	if f.MAC != "" {
 		s.MAC = p.mac(path+".mac", f.Name, f.MAC, "switch "+f.Name, "")
-	} else if s.Address.Is4() { // locally administered, derived from the address, which is unique
+	} else if s.Address.Is4() { // this address is locally administered, and unique because it contains the IPv4 address
 		a := s.Address.As4()
 		s.MAC = net.HardwareAddr{0x02, 0x4E, a[0], a[1], a[2], a[3]}
 		if p.macs[s.MAC.String()] == "" {
@@ -167,7 +167,7 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 	p.t.switches[s.Name], p.t.byAddress[s.Address] = s, s
 }
 
-// addPrefix reads a prefix whose addresses are all behind one switch.
+// addPrefix reads a prefix whose addresses all belong to hosts of one switch.
 func (p *parser) addPrefix(path string, s *Switch, text string) {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil || !prefix.Addr().Is4() || prefix != prefix.Masked() {
@@ -348,8 +348,8 @@ func (p *parser) addChain(i int, f *ChainSpec) {
 			p.add(path+".leaseMillis", f.Name, "a lease of %d ms: give 20 to 60000, or 0 for none (the paper's fail-stop assumption)", *ms)
 		}
 	}
-	// Half a lease costs nothing, because the lease has to run out in any case. Without a lease, a
-	// member that is given up is assumed to have stopped.
+	// Half a lease costs no time, because the chain waits for the lease to run out in any case.
+	// Without a lease, the chain assumes that a member that is given up has stopped.
 	c.Patience = max(c.Lease/2, 50*time.Millisecond)
 	if c.Lease == 0 {
 		c.Patience = time.Second

@@ -20,8 +20,8 @@ import (
 // Error is one mistake in a file.
 type Error struct {
 	File   string
-	Line   int    // 0: the file as a whole
-	Object string // "switches[2] (s3)"
+	Line   int    // 0 if the mistake concerns the file as a whole
+	Object string // for example, "switches[2] (s3)"
 	Text   string // the mistake, and what to do about it
 }
 
@@ -60,7 +60,7 @@ type parser struct {
 	t         *Topology
 	hostRate  int
 	loopback  bool                  // addresses of 127.0.0.0/8 are allowed
-	addresses map[netip.Addr]string // owner of each address
+	addresses map[netip.Addr]string // the owner of each address
 	macs      map[string]string
 }
 
@@ -71,8 +71,8 @@ func Parse(b []byte, name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	// These are mistakes in a file. A program that calls New may set these things in other ways
-	// (certificates of its own, chains that come later).
+	// These are mistakes only in a file. A program that calls New may supply its own certificates,
+	// and may add chains later.
 	for i, s := range f.Switches {
 		if s.Server != "" && f.TLS.CA == "" {
 			p.add(fmt.Sprintf("switches[%d].serverName", i), s.Name, "a server name is for TLS, and there is none: give p4runtimeTLS with ca at the top of the file")
@@ -95,7 +95,7 @@ func ReadSpec(path string) (Spec, error) {
 	p := newParser(path)
 	f, err := p.read(b)
 	if err == nil {
-		err = p.err() // unknown fields
+		err = p.err() // reports unknown fields
 	}
 	if err != nil {
 		return Spec{}, err
@@ -104,7 +104,8 @@ func ReadSpec(path string) (Spec, error) {
 	return *f, nil
 }
 
-// relativeTo makes paths that are relative to a file's folder relative to the working directory.
+// relativeTo converts paths that are relative to a file's folder to paths that are relative to the
+// working directory.
 func relativeTo(dir string, paths ...*string) {
 	for _, p := range paths {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -115,7 +116,7 @@ func relativeTo(dir string, paths ...*string) {
 
 // read parses a file's content, and notes unknown fields.
 func (p *parser) read(b []byte) (*Spec, error) {
-	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
+	if json.Valid(b) { // JSON may be indented by tabs, but YAML may not; in valid JSON, a tab is always white space
 		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
 	}
 	var root yaml.Node
@@ -132,12 +133,12 @@ func (p *parser) read(b []byte) (*Spec, error) {
 		if !errors.As(err, &te) {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
-		for _, m := range te.Errors { // "line 3: cannot unmarshal !!str `x` into int"
+		for _, m := range te.Errors { // for example, "line 3: cannot unmarshal !!str `x` into int"
 			line, text, _ := strings.Cut(strings.TrimPrefix(m, "line "), ": ")
 			n, _ := strconv.Atoi(line)
 			p.errors = append(p.errors, &Error{File: p.name, Line: n, Text: text})
 		}
-		return nil, p.err() // later checks would only complain about what could not be read
+		return nil, p.err() // later checks would only complain about the parts that could not be read
 	}
 	return &f, nil
 }
@@ -205,7 +206,8 @@ func (p *parser) err() error {
 	return errors.Join(out...)
 }
 
-// add notes a mistake at path ("switches[2].address"). what is the object's name ("s3").
+// add notes a mistake at a path, such as "switches[2].address". The parameter what is the name of
+// the object, such as "s3".
 func (p *parser) add(path, what, format string, args ...any) {
 	line := p.lines[path]
 	for at := path; line == 0 && at != ""; { // for a missing field, use the line of the object that contains it

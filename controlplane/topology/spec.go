@@ -32,7 +32,7 @@ type TLSSpec struct {
 	Key  string `yaml:"key"`
 }
 
-// ControllerSpec is the controller's place.
+// ControllerSpec is the controller's configuration in a Spec.
 type ControllerSpec struct {
 	Address string `yaml:"address"`
 }
@@ -67,10 +67,10 @@ type HostSpec struct {
 	Name string `yaml:"name"`
 	IP   string `yaml:"ip"`
 	MAC  string `yaml:"mac"`
-	Port string `yaml:"port"` // SWITCH:PORT
+	Port string `yaml:"port"` // in the form SWITCH:PORT
 
 	Principal string             `yaml:"principal"`
-	Access    *map[string]string `yaml:"access"` // realm: read or write; nil: not said
+	Access    *map[string]string `yaml:"access"` // read or write, by realm; nil: the file does not say
 	Rate      *int               `yaml:"rate"`
 }
 
@@ -91,6 +91,6 @@ type ChainSpec struct {
 	Patience    *int     `yaml:"patienceMillis"`
 	Rejoin      *int     `yaml:"rejoinMillis"`
 	Slots       int      `yaml:"slots"`
-	// Length is for programs that choose a chain's members themselves (Chain.Length).
+	// Length is set by programs that choose a chain's members themselves (Chain.Length).
 	Length int `yaml:"-"`
 }

@@ -1,8 +1,7 @@
-// Package topology reads the file that describes a NetCRAQ network (switches, links, hosts,
-// chains), checks it, and derives everything that follows from it: each switch's neighbours, the
-// path from each switch to each address, which ports lead to hosts, and the tree along which
-// acknowledgements travel. Everything here is pure and deterministic: the same file gives the same
-// network.
+// Package topology reads and checks the file that describes a NetCRAQ network: switches, links,
+// hosts and chains. It derives each switch's neighbours, the path from each switch to each address,
+// which ports lead to hosts, and the tree along which acknowledgements travel. The same file always
+// gives the same network.
 //
 // The file is YAML (or JSON, which is also YAML). example.yaml next to this file is a commented
 // example. Each mistake is reported with its line, the object and what to do about it, and all
@@ -19,7 +18,7 @@ import (
 	"time"
 )
 
-// Limits of the P4 program and of P4Runtime targets.
+// These are limits of the P4 program and of P4Runtime targets.
 const (
 	MaxPort   = 509 // ports have 9 bits; 510 is the controller's (CPU) port, 511 means drop
 	CPUPort   = 510
@@ -29,7 +28,7 @@ const (
 // MaxMembers is how many switches may be members of chains, counting each switch once. One
 // controller is tested with that many (docs/benchmarks/controller.md). Switches that are in no chain
 // do not count, because they only carry hosts and need no leases.
-const MaxMembers = 1000
+const MaxMembers = 200
 
 // TooManyMembers returns an error if more than MaxMembers switches are members of chains.
 func TooManyMembers(chains ...[]string) error {
@@ -47,26 +46,26 @@ func TooManyMembers(chains ...[]string) error {
 		"(switches that are in no chain do not count)", len(distinct), MaxMembers)
 }
 
-// DefaultRejoin is how long a lost member must have been steady before it is brought in again,
-// unless the file gives another time.
+// DefaultRejoin is how long a lost member must have been steady before it is brought in again, if
+// the file gives no other time.
 const DefaultRejoin = 3 * time.Second
 
 // DefaultController is the controller's own address in the data plane, unless the file gives
-// another. It is link-local (RFC 3927), so no host has it. It contains the protocol's letters
-// (78.67 is "NC").
+// another address. It is link-local (RFC 3927), so no host has it. Its last two bytes are the
+// letters "NC" (78 and 67).
 var DefaultController = netip.MustParseAddr("169.254.78.67")
 
-// Topology is a checked file.
+// Topology is the checked content of a topology file.
 type Topology struct {
 	Program    Program
 	TLS        TLS
 	Controller Controller
 	Sessions   Sessions
-	Switches   []*Switch // in the order of the file
+	Switches   []*Switch // the switches, in the order of the file
 	Hosts      []*Host
 	Chains     []*Chain
 	Realms     []Realm
-	Grants     []Grant // by principal and realm
+	Grants     []Grant // sorted by principal and realm
 
 	switches  map[string]*Switch
 	byAddress map[netip.Addr]*Switch
@@ -74,14 +73,14 @@ type Topology struct {
 
 // Program is the compiled P4 program that all switches run.
 type Program struct {
-	ValueBits int    // 0: the value from the P4Info
-	JSON      string // a path; relative ones have been resolved against the file's directory
+	ValueBits int    // 0 stands for the value in the P4Info
+	JSON      string // a path, which is already resolved if it was relative to the file
 	P4Info    string
 }
 
-// TLS names the PEM files for the connections to the switches' P4Runtime servers: the controller's
-// certificate, and the CA that signs the switches' certificates. The zero TLS: the connections are
-// plain text.
+// TLS names the PEM files for connections to the switches' P4Runtime servers. They hold the
+// controller's certificate, and the CA that signs the switches' certificates. With the zero TLS,
+// the connections use plain text.
 type TLS struct {
 	CA   string // file with the CA of the switches' certificates
 	Cert string // file with the controller's own certificate; "" if switches require none
@@ -90,31 +89,33 @@ type TLS struct {
 
 // Controller describes the controller in the data plane.
 type Controller struct {
-	Address netip.Addr // source address of its packets; each switch sends packets to this address to the controller
+	// source address of the controller's packets; switches send packets to this address to the
+	// controller
+	Address netip.Addr
 }
 
 // Sessions divides the session ids.
 type Sessions struct {
 	Controller int           // ids 1 to Controller are the controller's own
-	Last       int           // the last id for clients; 0: the program's last
-	TTL        time.Duration // a client must keep its lease on its sessions alive within this time
+	Last       int           // the last id for clients; 0: the last id of the program
+	TTL        time.Duration // time within which a client must renew its lease on sessions
 }
 
 // Switch is one P4Runtime device.
 type Switch struct {
 	Name      string
-	P4Runtime string // host:port
-	// ServerName is the name that the certificate of its P4Runtime server must have, if there is
-	// TLS; "": the host of P4Runtime.
+	P4Runtime string // HOST:PORT of the P4Runtime server
+	// ServerName is the name that the certificate of the switch's P4Runtime server must have, if
+	// there is TLS. If it is "", the certificate must be for the host in P4Runtime.
 	ServerName string
 	DeviceID   uint64
-	Address    netip.Addr       // its own address in the data plane
-	MAC        net.HardwareAddr // Ethernet destination of frames to it
-	// Prefixes are prefixes whose addresses are all behind this switch, such as those of a
-	// Kubernetes node's pods. Other switches have one route for each prefix, and none for each of
-	// its hosts.
+	Address    netip.Addr       // the switch's own address in the data plane
+	MAC        net.HardwareAddr // Ethernet address of the switch
+	// Prefixes are prefixes whose addresses all belong to hosts of this switch, such as the pods of
+	// a Kubernetes node. Other switches have one route for each prefix, and no routes for its
+	// hosts.
 	Prefixes []netip.Prefix
-	Ports    []Port // by number
+	Ports    []Port // the ports, sorted by number
 }
 
 // Covers reports whether an address is in one of the switch's prefixes.
@@ -122,8 +123,8 @@ func (s *Switch) Covers(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Port is a port of a switch. At most one of Peer and Host is set. If neither is, the port leads
-// nowhere (yet), and is treated as a host's.
+// Port is a port of a switch. At most one of Peer and Host is set. If neither is set, the port
+// leads nowhere (yet), and is treated as the port of a host.
 type Port struct {
 	Number   uint32
 	Peer     *Switch // the switch at the other end
@@ -131,7 +132,7 @@ type Port struct {
 	Host     *Host
 }
 
-// LeadsTo describes the other end, for people.
+// LeadsTo describes the other end of the port's link, for people.
 func (p Port) LeadsTo() string {
 	switch {
 	case p.Peer != nil:
@@ -142,7 +143,7 @@ func (p Port) LeadsTo() string {
 	return ""
 }
 
-// Host is a machine (or pod) behind a switch port.
+// Host is a machine (or pod) at a switch port.
 type Host struct {
 	Name   string
 	IP     netip.Addr
@@ -150,42 +151,42 @@ type Host struct {
 	Switch *Switch
 	Port   uint32
 
-	// Principal names the sender of its requests for access control (docs/security.md); "": its
-	// port is closed.
+	// Principal names the sender of the host's requests for access control (docs/security.md). If
+	// it is "", the host's port is closed.
 	Principal string
 	// Open marks a host of a lab network that the file does not restrict. It may do everything,
 	// even with sessions that it has not leased.
 	Open bool
-	// Rate limits the NetCRAQ packets that it may send, per second; 0: no limit.
+	// Rate limits the NetCRAQ packets that the host may send, per second. 0 means no limit.
 	Rate int
 }
 
-// Chain is a chain as the file describes it.
+// Chain is a chain as the topology file describes it.
 type Chain struct {
 	Name    string
 	ID      uint8
-	Address netip.Addr    // the service address
-	Members []string      // head first
-	Lease   time.Duration // 0: no leases
-	// Patience is how long a member may be out of the controller's reach before the chain
-	// continues without it; 0: until an operator decides.
+	Address netip.Addr    // the chain's service address
+	Members []string      // ordered from head to tail
+	Lease   time.Duration // length of a lease; 0: no leases
+	// Patience is how long a member may be out of the controller's reach before the chain continues
+	// without it. 0 means until an operator decides.
 	Patience time.Duration
-	// ShortLease is the length of leases, and ShortPatience is the Patience, while everything is
-	// prompt; 0: Lease and Patience always apply.
+	// ShortLease is the length of leases while everything is prompt, and ShortPatience is the
+	// Patience during that time. If they are 0, Lease and Patience always apply.
 	ShortLease, ShortPatience time.Duration
 	// Rejoin is how long a lost member must have been steady, the first time, before it is brought
-	// in again; 0: until an operator decides.
+	// in again. 0 means until an operator decides.
 	Rejoin time.Duration
-	// Length is how many members it should have, if another program chooses them; 0: as many as it
-	// started with, changed by its operator since.
+	// Length is how many members the chain should have, if another program chooses the members. If
+	// it is 0, the operator determines the number of members.
 	Length int
-	Slots  int // number of key slots it may use; 0: a share of the program's
+	Slots  int // number of key slots that the chain may use; 0: a share of the program's slots
 }
 
-// Switch finds a switch by name, nil if there is none.
+// Switch returns the switch with the given name, or nil if there is none.
 func (t *Topology) Switch(name string) *Switch { return t.switches[name] }
 
-// Port finds a port by number.
+// Port returns the port with a number.
 func (s *Switch) Port(number uint32) (Port, bool) {
 	i, ok := slices.BinarySearchFunc(s.Ports, number, func(p Port, n uint32) int { return cmp.Compare(p.Number, n) })
 	if !ok {
@@ -219,9 +220,10 @@ func equalSwitches(a, b *Switch) bool {
 	})
 }
 
-// Keeping returns the topology plus the named switches of an earlier one that some chain still
-// needs. Their hosts are gone. A link of theirs remains if its other end exists and leads nowhere
-// else now. Keeping fails if one of them has an address or id that another object has now.
+// Keeping returns the topology plus the named switches of an earlier topology, which some chain
+// still needs. These switches have no hosts. A link of such a switch remains if its other end
+// exists and leads nowhere else now. Keeping fails if such a switch has an address or id that
+// another object has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
 	kept.Switches, kept.Hosts, kept.switches, kept.byAddress = nil, nil, map[string]*Switch{}, map[netip.Addr]*Switch{}
@@ -283,8 +285,8 @@ func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	return &kept, nil
 }
 
-// owner returns which object of the topology has a switch's address, MAC address, or P4Runtime
-// server; "" if none has.
+// owner returns the object of the topology that has a switch's address, MAC address, or P4Runtime
+// server. It returns "" if there is none.
 func (t *Topology) owner(s *Switch) string {
 	for _, o := range t.Switches {
 		if o.Address == s.Address || bytes.Equal(o.MAC, s.MAC) ||
@@ -305,15 +307,15 @@ func (t *Topology) owner(s *Switch) string {
 	return ""
 }
 
-// SwitchByAddress finds a switch by its own address, nil if there is none.
+// SwitchByAddress returns the switch that has the given address, or nil if there is none.
 func (t *Topology) SwitchByAddress(a netip.Addr) *Switch { return t.byAddress[a] }
 
-// HostByAddress finds a host by its address, nil if there is none.
+// HostByAddress returns the host that has the given address, or nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {
 	return t.Host(func(h *Host) bool { return h.IP == a })
 }
 
-// Chain finds a chain by name, nil if there is none.
+// Chain returns the chain with the given name, or nil if there is none.
 func (t *Topology) Chain(name string) *Chain {
 	for _, c := range t.Chains {
 		if c.Name == name {

@@ -84,7 +84,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// describe describes a topology as text.
+// describe prints a topology as text.
 func describe(top *Topology) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "program %s, %s", top.Program.JSON, top.Program.P4Info)
@@ -158,7 +158,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestPaths: relative paths are relative to the file, wherever the controller was started.
+// TestPaths: relative paths are relative to the file, wherever the controller is started.
 func TestPaths(t *testing.T) {
 	b, err := os.ReadFile("example.yaml")
 	if err != nil {
@@ -180,7 +180,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// specOf is a line of n switches with a host at each, and a chain of all switches.
+// specOf returns a line of n switches with a host at each, and a chain of all switches.
 func specOf(n int) Spec {
 	s := Spec{Program: ProgramSpec{JSON: "n.json", P4Info: "n.txtpb"}}
 	id := 3
@@ -236,8 +236,7 @@ func TestAuthorityNames(t *testing.T) {
 	}
 }
 
-// TestEqual: a topology equals another one with the same content, and differs from it if any part
-// differs.
+// TestEqual: topologies with the same content are equal. They are not equal if any part differs.
 func TestEqual(t *testing.T) {
 	top := made(t, specOf(3))
 	if !top.Equal(made(t, specOf(3))) {
@@ -270,13 +269,13 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestKeeping: a switch that has left is kept with those links that nothing else uses, and without
+// TestKeeping: a switch that has left is kept with the links that nothing else uses, and without
 // hosts.
 func TestKeeping(t *testing.T) {
 	old := made(t, specOf(4))
 	s := specOf(4)
 	s.Switches, s.Hosts = slices.Delete(s.Switches, 2, 3), slices.Delete(s.Hosts, 2, 3)
-	s.Links = [][]string{{"s1:3", "s2:2"}, {"s2:3", "s4:9"}} // the port of s2 to s3 leads to s4 now
+	s.Links = [][]string{{"s1:3", "s2:2"}, {"s2:3", "s4:9"}} // the port of s2 that led to s3 leads to s4 now
 	s.Chains[0].Members = []string{"s1", "s2", "s4"}
 	now := made(t, s)
 	kept, err := now.Keeping(old, []string{"s3"})

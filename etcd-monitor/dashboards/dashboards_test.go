@@ -25,7 +25,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// exposed returns the metrics that the programs expose: the labels of each, by its name.
+// exposed returns the metrics that the programs expose. The map has each metric's labels, by the
+// metric's name.
 func exposed(t *testing.T) map[string][]string {
 	t.Helper()
 	top, err := topology.Load("../../controlplane/topology/example.yaml")
@@ -61,7 +62,7 @@ func exposed(t *testing.T) map[string][]string {
 	return out
 }
 
-// query is a query of a dashboard or a document.
+// query is a Prometheus query of a dashboard or of a document.
 type query struct{ where, expr, legend string }
 
 func queries(t *testing.T) []query {
@@ -108,7 +109,7 @@ func queries(t *testing.T) []query {
 			out = append(out, query{"panel " + p.Title, x.Expr, x.LegendFormat})
 		}
 	}
-	// Include the alerts that the documentation recommends.
+	// The test also checks the alerts that the documentation recommends.
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,8 @@ var (
 	inLegend = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 )
 
-// TestQueries: all metrics and labels in the dashboard, the alerts and placement's queries exist.
+// TestQueries checks that all metrics and labels exist that the dashboard, the alerts and the
+// placement's queries use.
 func TestQueries(t *testing.T) {
 	metrics := exposed(t)
 	all := queries(t)
@@ -182,7 +184,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestSyntax: Prometheus can parse the queries.
+// TestSyntax checks that Prometheus can parse the queries.
 func TestSyntax(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

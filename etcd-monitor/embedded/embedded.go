@@ -1,10 +1,10 @@
-// Package embedded runs an etcd server inside this process. It is the only member of its cluster,
-// and serves a single machine if no other etcd is given.
+// Package embedded runs an etcd server inside this process. The server is the only member of its
+// cluster. It serves a machine for which no other etcd is configured.
 //
-// It is the same server as the etcd binary's (go.etcd.io/etcd/server/v3/embed). Its data are on
-// disk. Its listeners are on loopback addresses, in plain text and without authentication: every
-// program that can connect to the machine's loopback can read and write it. Direct writes bypass
-// the gateway.
+// It is the same server as the etcd binary's (go.etcd.io/etcd/server/v3/embed). Its data is on
+// disk. Its listeners are on loopback addresses, in plain text and without authentication. So every
+// program that can connect to the machine's loopback can read and write the data. Such writes
+// bypass the gateway.
 package embedded
 
 import (
@@ -24,22 +24,22 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
-// loopback is the default address of a listener: any free port.
+// loopback is the default address of a listener. Port 0 means any free port.
 const loopback = "127.0.0.1:0"
 
 // Config configures the server.
 type Config struct {
-	// DataDir is created if it does not exist. Existing data of a server is served again.
+	// DataDir is the folder of the data. The server creates it if it does not exist, and otherwise
+	// serves the data in it.
 	DataDir string
-	// Client and Peer are loopback addresses, HOST:PORT. With port 0 or no address the server
-	// chooses a free port. Clients connect to Client. Peer is unused while the cluster has one
-	// member.
+	// Client and Peer are loopback addresses, HOST:PORT. If the port is 0 or the address is empty,
+	// the server chooses a free port. Clients connect to Client. Peer is unused while the cluster
+	// has one member.
 	Client, Peer string
-	// LogLevel is zap's name of a level; default: "warn". LogOutput is a file, "stderr" or
-	// "stdout"; default: "stderr".
+	// LogLevel is a zap level; the default is "warn". LogOutput is a file, "stderr" or "stdout";
+	// the default is "stderr".
 	LogLevel, LogOutput string
-	// Adjust, if set, changes further options: the snapshot count, TLS, or the other members of a
-	// cluster.
+	// Adjust, if set, changes further options of etcd, for example the snapshot count or TLS.
 	Adjust func(*embed.Config)
 }
 
@@ -51,8 +51,8 @@ type Server struct {
 	close    sync.Once
 }
 
-// Start starts a server and returns when it can answer: a single member needs about a second to
-// elect itself. Ending ctx ends the attempt, but not a server that has started.
+// Start starts a server and returns when it can answer. A single member needs about a second to
+// elect itself. If ctx ends during the start, Start fails. Afterwards ctx has no effect.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.DataDir == "" {
 		return nil, errors.New("embedded etcd: no data directory is given")
@@ -60,14 +60,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("embedded etcd: making the data directory: %w", err)
 	}
-	// etcd waits forever for a directory that another server has open.
+	// A lock of our own is needed, because etcd waits forever for a directory that another server
+	// has open.
 	lock, err := fileutil.TryLockFile(filepath.Join(cfg.DataDir, "in-use"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: the data directory %s: %w (does another process use it?)", cfg.DataDir, err)
 	}
 	var e *embed.Etcd
-	// The free port is found by listening and closing, so another process may take it before etcd
-	// does.
+	// A free port is found by listening and closing. Another process may take the port before etcd
+	// does, so there are several attempts.
 	for range 5 {
 		if e, err = start(cfg); !errors.Is(err, syscall.EADDRINUSE) || fixed(cfg.Client) && fixed(cfg.Peer) {
 			break
@@ -111,7 +112,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 	if cfg.LogOutput != "" {
 		c.LogOutputs = []string{cfg.LogOutput}
 	}
-	// the etcd binary sets this; with 0 it would log each request
+	// the etcd binary sets this default; with 0, etcd would log each request
 	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	c.InitialCluster = ""
 	if cfg.Adjust != nil {
@@ -121,7 +122,8 @@ func start(cfg Config) (*embed.Etcd, error) {
 		c.InitialCluster = c.InitialClusterFromName(c.Name)
 	}
 	if wal.Exist(filepath.Join(c.Dir, "member", "wal")) {
-		// An existing member must not be created again, whatever its addresses were.
+		// A member that already has data must not be created again, even if its addresses have
+		// changed.
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
 	e, err := embed.StartEtcd(c)
@@ -135,7 +137,8 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL is the URL to listen at, with a currently free port if no address is given.
+// listenURL returns the URL to listen at. If address is empty or has port 0, it chooses a free
+// port.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback
@@ -158,13 +161,13 @@ func listenURL(address string) (url.URL, error) {
 	return url.URL{Scheme: "http", Host: address}, nil
 }
 
-// Endpoint is the clients' URL.
+// Endpoint returns the URL for the server's clients.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Err receives an error that has ended the server.
+// Err returns a channel that receives the error with which the server has ended.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Etcd is the underlying server.
+// Etcd returns the underlying etcd server.
 func (s *Server) Etcd() *embed.Etcd { return s.etcd }
 
 // Close stops the server. Its acknowledged writes are on disk.

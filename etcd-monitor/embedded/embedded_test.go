@@ -35,7 +35,7 @@ func connect(t *testing.T, s *Server) *clientv3.Client {
 	return c
 }
 
-// TestRestart: acknowledged writes survive a restart, on whatever ports.
+// TestRestart checks that acknowledged writes survive a restart, even if the ports change.
 func TestRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	s := begin(t, Config{DataDir: dir})
@@ -82,7 +82,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestDirectoryInUse: a second server on the same directory is refused.
+// TestDirectoryInUse checks that a second server on the same directory is refused.
 func TestDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	begin(t, Config{DataDir: dir})

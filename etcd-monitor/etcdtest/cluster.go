@@ -1,5 +1,5 @@
-// Package etcdtest runs etcd clusters inside tests. It also has helpers for such tests: clients,
-// certificates, etcdctl.
+// Package etcdtest runs etcd clusters inside tests. It also makes clients, certificates and etcdctl
+// for such tests.
 package etcdtest
 
 import (
@@ -28,20 +28,20 @@ import (
 type Cluster struct {
 	t        testing.TB
 	dir      string
-	clients  []string // HOST:PORT of each member
+	clients  []string // client address of each member, HOST:PORT
 	peers    []string
 	tls      transport.TLSInfo
 	adjust   func(*embed.Config)
 	mu       sync.Mutex
 	members  []*embedded.Server
-	crashes  []*crash // crash of each member
+	crashes  []*crash // for each member, the wrapper that makes it crash
 	starting sync.WaitGroup
 }
 
 // Options configure a cluster.
 type Options struct {
-	TLS    transport.TLSInfo   // TLS for connections of clients
-	Adjust func(*embed.Config) // changes any other option
+	TLS    transport.TLSInfo   // TLS for clients' connections
+	Adjust func(*embed.Config) // changes any other option of etcd
 }
 
 // New starts an empty cluster of n members, which ends with the test.
@@ -64,7 +64,7 @@ func New(t testing.TB, n int, o Options) *Cluster {
 		}
 		var stopping sync.WaitGroup
 		for i := range c.members {
-			stopping.Go(func() { c.Kill(i) }) // members that stop gracefully would wait for a new leader
+			stopping.Go(func() { c.Kill(i) }) // a member that stops gracefully would wait for a new leader
 		}
 		stopping.Wait()
 	})
@@ -78,8 +78,8 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	return c
 }
 
-// Start starts a single server, which ends with the test, and returns its client address
-// (HOST:PORT).
+// Start starts a single etcd server and returns its client address (HOST:PORT). The server ends
+// with the test.
 func Start(t testing.TB) string {
 	t.Helper()
 	return New(t, 1, Options{}).clients[0]
@@ -87,8 +87,9 @@ func Start(t testing.TB) string {
 
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
-// Quick makes an etcd hash passwords as fast as possible (otherwise that takes minutes with the
-// race detector), and skip fsync, because the tests simulate crashes of processes, not of machines.
+// Quick makes an etcd fast for tests. Its password hashes are cheap, because with the race detector
+// they otherwise take minutes. It skips fsync, because the tests simulate crashes of processes, not
+// of machines.
 func Quick(e *embed.Config) { e.BcryptCost, e.UnsafeNoFsync = 4, true }
 
 // Start starts member i, for the first time or again.
@@ -136,9 +137,9 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// Kill ends member i, if it runs, as a crash does: a leader does not transfer its leadership, and
-// requests in progress get no answer. Like Stop it returns when the member can be started again.
-// For that its clients' connections must be closed, which may take several seconds.
+// Kill ends member i, if it runs, as a crash does. A leader does not transfer its leadership, and
+// requests in progress get no answer. Kill returns when the member can be started again, like Stop.
+// It may take several seconds, because all connections of clients must close first.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
 	s, crash := c.members[i], c.crashes[i]
@@ -151,7 +152,7 @@ func (c *Cluster) Kill(i int) {
 	}
 }
 
-// Endpoints are all members' URLs.
+// Endpoints returns the URLs of all members.
 func (c *Cluster) Endpoints() (out []string) {
 	for _, a := range c.clients {
 		if c.tls.Empty() {
@@ -163,7 +164,7 @@ func (c *Cluster) Endpoints() (out []string) {
 	return out
 }
 
-// Leader is the number of the leading member. It waits until there is one.
+// Leader waits until a member leads, and returns its number.
 func (c *Cluster) Leader() (i int) {
 	c.t.Helper()
 	poll.Until(c.t, 20*time.Second, "the cluster has a leader", func() bool {

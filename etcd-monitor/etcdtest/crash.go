@@ -10,15 +10,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// crash wraps a member's gRPC handlers, so that the member can crash inside this process. etcd's
-// HardStop closes the database while handlers may still read it. A read of a closed database
-// panics, which here would end a whole package's tests, not only one server. From the crash on, no
-// request gets an answer, neither requests in progress nor new ones.
+// crash wraps the gRPC handlers of a member, so that the member can crash inside this process.
+// etcd's HardStop closes the database while handlers may still read it. A read of a closed database
+// panics, which would end the whole package's tests. From the crash on, the wrapper answers no
+// request, neither new ones nor those in progress.
 type crash struct {
 	mu      sync.Mutex
 	begun   bool
-	running int           // requests in progress
-	quiet   chan struct{} // closed when, after begin, no request is in progress
+	running int           // number of requests in progress
+	quiet   chan struct{} // closed when begin was called and no request is in progress
 	over    chan struct{} // closed when the member has stopped
 	stopped sync.Once
 }
@@ -29,7 +29,7 @@ func newCrash() *crash {
 	return &crash{quiet: make(chan struct{}), over: make(chan struct{})}
 }
 
-// options are options for the gRPC server.
+// options returns options for the member's gRPC server.
 func (c *crash) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(c.unary),
@@ -56,8 +56,8 @@ func (c *crash) stream(
 	return handle(server, crashingStream{s, c})
 }
 
-// enter is called before a request is handled. After the beginning of a crash it waits until the
-// member has stopped, and returns false.
+// enter is called before a request is handled. Once a crash has begun, it waits until the member
+// has stopped, and returns false.
 func (c *crash) enter() bool {
 	c.mu.Lock()
 	if c.begun {
@@ -70,7 +70,7 @@ func (c *crash) enter() bool {
 	return true
 }
 
-// leave reports whether a handled request may be answered.
+// leave is called after a request was handled. It reports whether the request may be answered.
 func (c *crash) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +81,8 @@ func (c *crash) leave() bool {
 	return !c.begun
 }
 
-// begin suppresses all answers, and waits for requests in progress. It waits only briefly, because
-// a request that waits for a quorum reads nothing.
+// begin starts the crash: it suppresses all answers, and waits for requests in progress. It waits
+// only briefly, because a request that waits for a quorum does not read the database.
 func (c *crash) begin() {
 	c.mu.Lock()
 	if c.begun {
@@ -102,7 +102,7 @@ func (c *crash) begin() {
 // end records that the member has stopped.
 func (c *crash) end() { c.stopped.Do(func() { close(c.over) }) }
 
-// crashingStream is a stream of a member that may crash: a watch, lease keep-alives or a snapshot.
+// crashingStream is a gRPC stream of a member that may crash, for example a watch.
 type crashingStream struct {
 	grpc.ServerStream
 	crash *crash

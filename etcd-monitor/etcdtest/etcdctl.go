@@ -17,8 +17,8 @@ var build = struct {
 	path map[string]string
 }{path: map[string]string{}}
 
-// Tool builds one of go.mod's tools, once for each test binary and into the test's own directory,
-// and returns its path.
+// Tool builds one of go.mod's tools and returns its path. Each test binary builds a tool once, into
+// its own directory.
 func Tool(t testing.TB, module string) string {
 	t.Helper()
 	build.Lock()
@@ -45,19 +45,19 @@ func RemoveTools() {
 	}
 }
 
-// Etcdctl is etcd's command-line client with the global flags that every call gets.
+// Etcdctl is etcd's command-line client with global flags that it gets in every call.
 type Etcdctl struct {
 	Path  string
 	Flags []string
 }
 
-// Result is the result of a call of etcdctl.
+// Result has the output of a call of etcdctl. OK reports whether the call succeeded.
 type Result struct {
 	Out, Err string
 	OK       bool
 }
 
-// Run calls etcdctl, with input for its stdin, for at most 20 s.
+// Run calls etcdctl with input as its standard input. It ends the call after 20 s.
 func (e Etcdctl) Run(t testing.TB, input string, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -72,7 +72,7 @@ func (e Etcdctl) Run(t testing.TB, input string, args ...string) Result {
 	return Result{out.String(), errs.String(), err == nil}
 }
 
-// Must calls etcdctl, which must succeed, and returns its output.
+// Must calls etcdctl and returns its output. If the call fails, so does the test.
 func (e Etcdctl) Must(t testing.TB, input string, args ...string) string {
 	t.Helper()
 	r := e.Run(t, input, args...)
@@ -82,7 +82,7 @@ func (e Etcdctl) Must(t testing.TB, input string, args ...string) string {
 	return r.Out
 }
 
-// Command is a call of etcdctl that is not started yet.
+// Command returns a call of etcdctl that is not started yet.
 func (e Etcdctl) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, e.Path, append(append([]string{}, e.Flags...), args...)...)
 	cmd.WaitDelay = time.Second

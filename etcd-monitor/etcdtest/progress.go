@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// EarlyProgress makes an etcd answer progress requests as 3.4.23 may: at once, before earlier
-// events are sent.
+// EarlyProgress makes an etcd answer progress requests as version 3.4.23 may do it: at once, before
+// it has sent earlier events.
 type EarlyProgress struct {
-	Version  string        // version that the etcd reports
-	Revision atomic.Int64  // revision in its answers
-	Requests atomic.Int64  // number of requests for progress
-	Release  chan struct{} // no event is sent until it is closed
+	Version  string        // version that the etcd reports as its own
+	Revision atomic.Int64  // revision in the etcd's progress answers
+	Requests atomic.Int64  // number of progress requests
+	Release  chan struct{} // the etcd sends no event until this is closed
 }
 
-// NewEarlyProgress makes an EarlyProgress that holds its events back.
+// NewEarlyProgress makes an EarlyProgress whose etcd withholds its events until Release is closed.
 func NewEarlyProgress(version string) *EarlyProgress {
 	return &EarlyProgress{Version: version, Release: make(chan struct{})}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Slots are in-memory slots that replace the network (guarded.Slots).
+// Slots are slots in memory. In tests they replace the switches' slots (guarded.Slots).
 type Slots struct {
-	// Answered is the number of reads whose cell can answer a client.
+	// Answered counts the reads of cells that can answer a client.
 	Answered atomic.Int64
 
 	mu    sync.Mutex
@@ -27,13 +27,13 @@ type slot struct {
 	version wire.Version
 }
 
-// NewSlots makes a network without slots.
+// NewSlots makes Slots without any slot.
 func NewSlots() *Slots { return &Slots{slots: map[wire.Key]*slot{}} }
 
-// Size is how many bytes a slot holds.
+// Size returns the number of bytes that a slot holds.
 func (s *Slots) Size(wire.Key) int { return 1024 }
 
-// Silent is always false: these slots always answer.
+// Silent always returns false, because these slots always answer.
 func (s *Slots) Silent(wire.Key) bool { return false }
 
 // Read reads a slot.
@@ -57,7 +57,7 @@ func (s *Slots) ReadNow(id wire.Key) ([]byte, wire.Version, bool) {
 	return b, version, err == nil
 }
 
-// CAS replaces a slot's cell if its version is the expected one.
+// CAS replaces the content of a slot if the slot has the expected version.
 func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Slots) CAS(_ context.Context, id wire.Key, expected wire.Version, value
 	}
 }
 
-// Add makes a slot, as placement does.
+// Add adds a slot, as placement does.
 func (s *Slots) Add() placement.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Slots) Add() placement.Entry {
 	return placement.Entry{ID: uint32(id), Chain: "main", Version: 1}
 }
 
-// Remove takes a slot away.
+// Remove removes a slot.
 func (s *Slots) Remove(id wire.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,14 +20,15 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/kubetest"
 )
 
-// apiServer starts a Kubernetes API server with its etcd at a URL, and returns a client of it.
+// apiServer starts a Kubernetes API server that uses the etcd endpoint, and returns a client of the
+// API server.
 func apiServer(t *testing.T, etcd string, args ...string) typed.CoreV1Interface {
 	t.Helper()
 	s := kubetest.Start(t, kubetest.Options{Etcd: strings.TrimPrefix(etcd, "http://"), Args: append(args, "--endpoint-reconciler-type=none")})
 	return s.Client(t).CoreV1()
 }
 
-// uncached disables the watch cache, so that every read goes to the etcd endpoint.
+// uncached disables the API server's watch cache, so that every read goes to the etcd endpoint.
 const uncached = "--watch-cache=false"
 
 func storeRevision(c *corev1.ConfigMap) int64 {
@@ -36,14 +37,15 @@ func storeRevision(c *corev1.ConfigMap) int64 {
 }
 
 // TestMinimumResourceVersion runs two API servers at two gateways, while keys are placed and
-// removed. One server reads what the other one writes, with the write's revision as the minimum,
-// and with no minimum (which requests the newest). The same holds for a key without recent writes.
-// An answer may be a retriable error if the gateway has not seen the revision yet. It is never old.
+// removed. One API server reads what the other one writes. It reads once with the write's revision
+// as the minimum, and once without a minimum, which requests the newest state. It also reads a key
+// without recent writes. An answer may be a retriable error if the gateway has not seen the
+// revision yet. An answer must never be old.
 func TestMinimumResourceVersion(t *testing.T) {
 	kubetest.Binaries(t)
 	w := newWorld(t)
 	servers := []typed.CoreV1Interface{apiServer(t, w.gateway(), uncached), apiServer(t, w.gateway(), uncached)}
-	const still = "still" // no one writes it, so its own revision says nothing about the newest
+	const still = "still" // no one writes this key, so its own revision does not show the store's newest revision
 	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -55,7 +57,7 @@ func TestMinimumResourceVersion(t *testing.T) {
 			c := &corev1.ConfigMap{}
 			err := from.RESTClient().Get().Namespace(metav1.NamespaceDefault).Resource("configmaps").Name(name).
 				VersionedParams(&metav1.GetOptions{ResourceVersion: least}, scheme.ParameterCodec).
-				MaxRetries(0).Do(ctx).Into(c) // otherwise the client retries a second later
+				MaxRetries(0).Do(ctx).Into(c) // without this, the client would retry a second later
 			refused := err != nil && strings.Contains(err.Error(), "Too large resource version")
 			mu.Lock()
 			if refused {
@@ -128,7 +130,7 @@ func far(t *testing.T, endpoint string, away time.Duration) string {
 			defer to.Close()
 			for p := range parts {
 				time.Sleep(time.Until(p.due))
-				to.Write(p.bytes) // after a failure the other direction ends, and from is closed
+				to.Write(p.bytes) // after a failure the other direction ends, and the deferred call closes from
 			}
 		}()
 		defer close(parts)
@@ -160,18 +162,18 @@ func far(t *testing.T, endpoint string, away time.Duration) string {
 }
 
 // TestConsistentLists runs one API server with a watch cache at a gateway that is 20 ms away from
-// etcd, and another one near etcd. To list everything, a server asks etcd for the newest revision
-// by reading a key that does not exist (/registry/configmaps), and waits until its cache has that
-// revision (KEP-2340). The far server's next list must contain everything that the near one has
-// created. If the network answered that a key does not exist, the answer would have an old
-// revision. So placement does not place missing keys, and the second case shows what would happen
-// otherwise.
+// etcd, and another one near etcd. Before it lists objects, an API server asks etcd for the newest
+// revision: it reads a key that does not exist (/registry/configmaps). It then waits until its
+// cache has that revision (KEP-2340). The far server's next list must contain everything that the
+// near server has created. If the switches answered that a key does not exist, the answer would
+// have an old revision. So placement does not place missing keys. The second case shows what would
+// happen otherwise.
 func TestConsistentLists(t *testing.T) {
 	kubetest.Binaries(t)
 	const times = 50
 	for _, c := range []struct {
 		name   string
-		absent []string // placed although it does not exist
+		absent []string // keys that are placed although they do not exist
 	}{
 		{"as placement does it", nil},
 		{"if what does not exist were placed", []string{"/registry/configmaps"}},

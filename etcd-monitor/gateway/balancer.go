@@ -16,7 +16,7 @@ import (
 
 // memberPolicy is the name of the gRPC load-balancing policy for members. A call goes to the member
 // that its context names, if that member is connected. Otherwise it goes to the connected members
-// in turn (round_robin, which has the same parts), as calls of etcd's own clients do.
+// in turn, as calls of etcd's own clients do (gRPC's round_robin).
 const memberPolicy = "etcd_monitor_member"
 
 // memberConfig is the service configuration that selects the policy.
@@ -24,10 +24,10 @@ const memberConfig = `{"loadBalancingConfig":[{"` + memberPolicy + `":{}}]}`
 
 func init() { balancer.Register(memberBuilder{}) }
 
-// choice is the member for a call.
+// choice names the member that a call should go to.
 type choice struct {
-	address string // in the form of dialAddress
-	only    bool   // only this member may get the call
+	address string // address of the member, as dialAddress returns it
+	only    bool   // true if only this member may get the call
 	taken   atomic.Bool
 }
 
@@ -43,8 +43,8 @@ func toMember(ctx context.Context, endpoint string) context.Context {
 	return withChoice(ctx, &choice{address: dialAddress(endpoint), only: true})
 }
 
-// dialAddress is the address that gRPC dials for an endpoint, as in etcd's client (its internal
-// package endpoint).
+// dialAddress returns the address that gRPC dials for an endpoint. It matches the package endpoint
+// inside etcd's client.
 func dialAddress(endpoint string) string {
 	scheme, rest, ok := strings.Cut(endpoint, ":")
 	if !ok {
@@ -75,7 +75,7 @@ func (memberBuilder) Build(cc balancer.ClientConn, o balancer.BuildOptions) bala
 		endpointsharding.Options{})
 }
 
-// memberConn makes pickers that know the members by their addresses.
+// memberConn makes pickers that can pick a member by its address.
 type memberConn struct{ balancer.ClientConn }
 
 // UpdateState implements [balancer.ClientConn].
@@ -95,7 +95,7 @@ func (c memberConn) UpdateState(s balancer.State) {
 
 type memberPicker struct {
 	turn      balancer.Picker
-	connected map[string]balancer.Picker // pickers by member's address
+	connected map[string]balancer.Picker // pickers by the member's address
 }
 
 // Pick implements [balancer.Picker].
@@ -109,7 +109,7 @@ func (p memberPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 	switch {
 	case member != nil:
 		return member.Pick(info)
-	case c.only: // a status error ends the call, even one that waits for a connection
+	case c.only: // a status error ends the call, even if the call would wait for a connection
 		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "gateway: there is no connection to etcd at %s", c.address)
 	}
 	return p.turn.Pick(info)

@@ -25,16 +25,16 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// bars match the numbers of answered requests in a report's histograms.
+// bars matches the lines of a report's histograms, with the number of answered requests.
 var bars = regexp.MustCompile(`(?m)^ +\S+ \[(\d+)\]\t\|`)
 
-// benchmarkWorks runs every load of the benchmark that involves a gateway: each request gets an
-// answer without an error.
+// benchmarkWorks runs every load of etcd's benchmark that involves a gateway. Each request must get
+// an answer without an error.
 func benchmarkWorks(t *testing.T, path, endpoint string) {
 	t.Helper()
 	for _, load := range []struct {
 		args string
-		want int // number of answers
+		want int // expected number of answers
 	}{
 		{"put --total 200 --key-space-size 5 --sequential-keys --val-size 64", 200},
 		{"range w1 --total 300", 300},
@@ -44,7 +44,8 @@ func benchmarkWorks(t *testing.T, path, endpoint string) {
 		{"stm --total 60 --keys 3", 60},
 		{"stm --total 20 --stm-locker lock-client", 20},
 		{"stm --total 20 --stm-locker lock-rpc", 20},
-		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50}, // of the puts and of the watchers
+		// Each of the 50 puts gets an answer, and each of the 4 watchers gets 50 events.
+		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50},
 		{"lease-keepalive --total 50", 50},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -17,8 +17,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// TestDifferential makes the same random requests to an etcd and, through a gateway, to another
-// etcd. All answers and errors are equal, including revisions, and so are the watches' events.
+// TestDifferential makes the same random requests to one etcd directly and to another etcd through
+// a gateway. All answers and errors must be equal, including revisions. The watches' events must
+// also be equal.
 func TestDifferential(t *testing.T) {
 	const steps = 600
 	for _, name := range []string{"passed", "served", "namespace", "grpc"} {
@@ -27,12 +28,12 @@ func TestDifferential(t *testing.T) {
 				t.Parallel()
 				direct := etcdtest.New(t, 1, etcdtest.Options{})
 				behind := etcdtest.New(t, 1, etcdtest.Options{})
-				first := int64(1) // the store's first revision
+				first := int64(1) // first revision of the store
 				var g started
 				if name == "namespace" {
 					g = begin(t, Config{Namespace: "n/"}, behind.Endpoints()...)
 					first = neighbours(t, direct.Endpoints()[0], behind.Endpoints()[0])
-				} else if name == "grpc" { // --relay=false
+				} else if name == "grpc" { // --relay=false, so the gRPC server handles all requests
 					g = beginAs(t, Config{}, UpstreamConfig{Endpoints: behind.Endpoints()}, "http", transport.TLSInfo{})
 				} else {
 					g = beginWay(t, ways[name], behind.Endpoints()...)
@@ -83,8 +84,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// neighbours writes keys next to the namespace n/ into the etcd behind a gateway, and brings the
-// other etcd to the same revision without such keys.
+// neighbours writes keys next to the namespace n/ into the etcd behind a gateway. It brings the
+// other etcd to the same revision with different keys.
 func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	t.Helper()
 	a, b := etcdtest.Client(t, direct), etcdtest.Client(t, behind)
@@ -106,9 +107,9 @@ func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	return 3
 }
 
-// deletesToEnd reports whether a transaction deletes all keys from a key on. etcd refuses a
-// transaction that deletes and puts the same key, but does not notice it for such a deletion. For a
-// range with an end, which the deletion has in a namespace, it does.
+// deletesToEnd reports whether a transaction deletes all keys from some key on. etcd refuses a
+// transaction that deletes and puts the same key, but does not check this for such a deletion. It
+// does check it for a range with an end, and in a namespace the deletion has an end.
 func deletesToEnd(q *pb.TxnRequest) bool {
 	for _, op := range slices.Concat(q.Success, q.Failure) {
 		if string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" ||
@@ -119,7 +120,7 @@ func deletesToEnd(q *pb.TxnRequest) bool {
 	return false
 }
 
-// plain is an answer as text, without the fields that differ between clusters.
+// plain returns an answer as text, without the fields that differ between clusters.
 func plain(a any) string {
 	h := a.(answer).GetHeader()
 	h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
@@ -127,7 +128,8 @@ func plain(a any) string {
 	return fmt.Sprint(a)
 }
 
-// nested removes these fields from the answers inside a transaction's.
+// nested removes the fields that differ between clusters from the answers inside a transaction's
+// answer.
 func nested(a any) {
 	t, ok := a.(*pb.TxnResponse)
 	if !ok {
@@ -146,11 +148,11 @@ func nested(a any) {
 	}
 }
 
-// seenEvent is an event and the previous value, as text.
+// seenEvent is a watch event and the key's previous value, as text.
 type seenEvent struct{ event, former string }
 
-// same reports whether two events are equal. etcd omits a previous value that is compacted before
-// the event is sent.
+// same reports whether two events are equal. It accepts a missing previous value, because etcd
+// omits values that were compacted before it sends the event.
 func (e seenEvent) same(other seenEvent) bool {
 	none := (*mvccpb.KeyValue)(nil).String()
 	return e.event == other.event && (e.former == other.former || e.former == none || other.former == none)
@@ -194,21 +196,21 @@ func watchAll(t *testing.T, c *grpc.ClientConn) func(revision int64) []seenEvent
 				if <-newest >= revision && len(events) == 0 {
 					return out
 				}
-			case <-time.After(2 * time.Second): // the last revision may have no events, or two messages
+			// The last revision may have no events, or its events may come in two messages.
+			case <-time.After(2 * time.Second):
 				return out
 			}
 		}
 	}
 }
 
-// requests generates the requests.
+// requests generates random requests.
 type requests struct {
 	*rand.Rand
-	revision int64 // the store's
-	lease    int64 // the ID of the next lease
+	revision int64 // the store's revision
+	lease    int64 // ID of the next lease
 }
 
-// request is a generated request.
 type request struct {
 	do   func(context.Context, *grpc.ClientConn) (any, error)
 	what any
@@ -259,7 +261,7 @@ func (r *requests) next() request {
 	}
 }
 
-// key returns one of a few keys, text and bytes, and rarely an empty one.
+// key returns one of a few keys. Some are text and some are bytes, and rarely it is the empty key.
 func (r *requests) key() []byte {
 	if r.maybe(40) {
 		return nil
@@ -267,7 +269,7 @@ func (r *requests) key() []byte {
 	return []byte([]string{"a", "b", "b\x00", "c", "\x00", "\xff\xfe", "registry/x", "registry/y", "registry/yy", "z"}[r.IntN(10)])
 }
 
-// end returns the end of a range, mostly empty.
+// end returns the end of a range. In most cases it is empty, which means a single key.
 func (r *requests) end() []byte {
 	switch r.IntN(6) {
 	case 0:
@@ -350,7 +352,7 @@ func (r *requests) txn(depth int) *pb.TxnRequest {
 func (r *requests) ops(depth int) (out []*pb.RequestOp) {
 	n := r.IntN(4)
 	if r.maybe(40) {
-		n = 129 // one more than etcd permits
+		n = 129 // one more operation than etcd permits
 	}
 	for range n {
 		switch k := r.IntN(8); {

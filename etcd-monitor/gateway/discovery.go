@@ -12,14 +12,15 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
-// discoveryWait is the timeout for an endpoint from DNS to show its certificate.
+// discoveryWait is the timeout for an endpoint found in DNS to show its certificate.
 const discoveryWait = 5 * time.Second
 
-// Discover looks up etcd in DNS: the records _etcd-client-ssl._tcp.DOMAIN and
-// _etcd-client._tcp.DOMAIN, with "-NAME" after "client" and "ssl" if a name is given, as etcd's own
-// tools do. Unless insecure is set, it returns only endpoints with a certificate for the domain
-// that certs trusts, which an attacker who forges DNS answers does not have. (etcd's own proxy
-// intends the same, but only checks whether a server listens there.)
+// Discover looks up etcd's endpoints in DNS, as etcd's own tools do. It reads the records
+// _etcd-client-ssl._tcp.DOMAIN and _etcd-client._tcp.DOMAIN. If a name is given, the record's names
+// have "-NAME" after "client" and "ssl". Unless insecure is set, Discover returns only endpoints
+// that have a certificate for the domain that certs trusts. An attacker who forges DNS answers does
+// not have such a certificate. etcd's own proxy intends the same, but only checks whether a server
+// listens at the endpoint.
 func Discover(domain, name string, certs transport.TLSInfo, insecure bool) ([]string, error) {
 	found, err := srv.GetClient("etcd-client", domain, name)
 	if err != nil {

@@ -20,12 +20,13 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestEndpointSync: a gateway that knows one member learns of the others, and works without the
-// first one: clients' requests, its own requests, and the pages.
+// TestEndpointSync checks that a gateway that knows one member learns of the other members. It
+// works without the first member: for clients' requests, for its own requests, and for the HTTP
+// pages.
 func TestEndpointSync(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	first := (c.Leader() + 1) % 3 // not the leader, so that its end causes no election
+	first := (c.Leader() + 1) % 3 // a member that does not lead, so stopping it causes no election
 	u, err := Dial(UpstreamConfig{Endpoints: c.Endpoints()[first : first+1], SyncInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +57,9 @@ func TestEndpointSync(t *testing.T) {
 // member is a name for this machine's loopback in serveDNS.
 var member = dnsmessage.MustNewName("member.example.test.")
 
-// dnsServer answers this process's DNS queries; nil: the machine's configured servers do. The
-// resolver that reads it is installed only once, because connections of other tests read
-// net.DefaultResolver at any time.
+// dnsServer is the address of the server that gets this process's DNS queries. If it is nil, the
+// machine's configured servers get them. The resolver is installed only once, because connections
+// of other tests read net.DefaultResolver at any time.
 var dnsServer atomic.Pointer[string]
 
 func init() {
@@ -71,7 +72,7 @@ func init() {
 	}}
 }
 
-// serveDNS answers SRV queries during the test. records are the ports of member, by name.
+// serveDNS answers SRV queries during the test. records has the ports of member, by record name.
 func serveDNS(t *testing.T, records map[string][]int) {
 	t.Helper()
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -116,13 +117,13 @@ func serveDNS(t *testing.T, records map[string][]int) {
 	t.Cleanup(func() { dnsServer.Store(nil) })
 }
 
-// TestDiscover: etcd is found by its SRV records, but only if it has a certificate for the domain,
-// unless the check is disabled.
+// TestDiscover checks that a gateway finds etcd by its SRV records. The etcd must have a
+// certificate for the domain, unless the check is disabled.
 func TestDiscover(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	certs, _ := authority.Issue("etcd", "", "example.test", "member.example.test")
 	client, _ := authority.Issue("gateway", "")
-	// a client certificate for this process's requests for pages
+	// this process needs a client certificate to request etcd's pages
 	c := etcdtest.New(t, 1, etcdtest.Options{TLS: certs, Adjust: func(e *embed.Config) {
 		e.ClientTLSInfo.ClientCertFile, e.ClientTLSInfo.ClientKeyFile = client.CertFile, client.KeyFile
 	}})
@@ -140,7 +141,7 @@ func TestDiscover(t *testing.T) {
 	for _, at := range []struct {
 		domain, name string
 		insecure     bool
-		want, refuse string // parts of the error
+		want, refuse string // expected endpoints; required part of the error
 	}{
 		{"example.test", "", false, secure, ""},
 		{"example.test", "name", false, secure, ""},

@@ -26,15 +26,18 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// newForwarder is a key-value service that only asks etcd: package guarded with no key placed.
+// newForwarder makes a key-value service that forwards all requests to etcd. It is package guarded
+// without placed keys.
 func newForwarder(u *Upstream) pb.KVServer {
 	return forwarded{Forward(u, hotkeys.NewMetrics(hotkeys.Bounds{}, nil))}
 }
 
-// ways are the two ways of handling the key-value service.
+// ways are the two modes of the key-value service: the gateway forwards its requests, or serves
+// them itself.
 var ways = map[string]bool{"passed": false, "served": true}
 
-// beginWay starts a gateway that passes the key-value service on, or serves it by a forwarder.
+// beginWay starts a gateway. It forwards the key-value service to etcd, or serves it with
+// newForwarder.
 func beginWay(t testing.TB, served bool, endpoints ...string) started {
 	t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
@@ -49,7 +52,8 @@ func beginWay(t testing.TB, served bool, endpoints ...string) started {
 	return begin(t, cfg, endpoints...)
 }
 
-// TestConcurrency: clientv3's mutex and election work between two clients at two gateways.
+// TestConcurrency checks that clientv3's mutex and election work between two clients at two
+// gateways.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for name, served := range ways {
@@ -115,7 +119,7 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	if r := <-observed; string(r.Kvs[0].Value) != "one" {
 		t.Errorf("%s leads, want one", r.Kvs[0].Value)
 	}
-	sessions[0].Close() // this ends its lease, and with it its leadership
+	sessions[0].Close() // ends the session's lease, and so the client's leadership
 	if err := <-won; err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +128,8 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	}
 }
 
-// TestLarge: values up to etcd's limit pass; larger ones are refused with etcd's own error. Answers
-// larger than gRPC's default limit pass.
+// TestLarge checks that values up to etcd's limit pass, and that etcd's own error refuses larger
+// values. Answers larger than gRPC's default limit must also pass.
 func TestLarge(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +159,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestWatches: of hundreds of watches on one connection each gets its own key's changes, in order.
+// TestWatches opens hundreds of watches on one connection. Each watch must get the changes of its
+// own key, in order.
 func TestWatches(t *testing.T) {
 	const watches, changes = 300, 5
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -163,7 +168,8 @@ func TestWatches(t *testing.T) {
 	client := etcdtest.Client(t, g.Endpoint)
 	var channels []clientv3.WatchChan
 	for i := range watches {
-		// Half of them have separate streams: etcd's client makes one for each different metadata.
+		// Half of the watches use separate streams, because etcd's client opens one stream for each
+		// different metadata.
 		ctx := t.Context()
 		if i%2 == 0 {
 			ctx = clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)))
@@ -202,8 +208,8 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// TestWatchCompacted: a watch that etcd cancels (its revision was compacted) ends with etcd's own
-// answer.
+// TestWatchCompacted watches from a compacted revision. etcd cancels the watch, and the client must
+// get etcd's own answer.
 func TestWatchCompacted(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
@@ -221,7 +227,8 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a snapshot through the gateway is complete: its end is etcd's hash.
+// TestSnapshot checks that a snapshot through the gateway is complete. A complete snapshot ends
+// with etcd's hash.
 func TestSnapshot(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
@@ -244,8 +251,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestMembers: if the gateway is configured so, the members' addresses are the gateway's, and a
-// client that synchronizes stays at the gateway.
+// TestMembers configures a gateway to report its own addresses as the members' addresses. A client
+// that synchronizes its endpoints must stay at the gateway.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -280,8 +287,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestRestart: etcd stops and comes back behind the gateway. Clients wait as long as they like and
-// then continue, including watches and leases.
+// TestRestart stops and restarts the etcd behind the gateway. Clients wait until their own deadline
+// and then continue, including watches and leases.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -302,7 +309,7 @@ func TestRestart(t *testing.T) {
 	watch := client.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 	<-watch
 	stopped := make(chan struct{})
-	go func() { // with an open watch etcd takes seconds to stop
+	go func() { // an open watch delays etcd's end by seconds
 		c.Stop(0)
 		close(stopped)
 	}()
@@ -337,12 +344,13 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestNoQuorum: without a quorum, errors are etcd's own, serializable reads work, and nothing hangs
-// longer than with etcd itself.
+// TestNoQuorum stops the majority of etcd's members. Errors must be etcd's own, and serializable
+// reads must work. Nothing may hang longer than with etcd itself.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	once := func(endpoint string) *clientv3.Client { // makes one attempt, to see the first error
+	// once returns a client that makes only one attempt, so that its first error shows.
+	once := func(endpoint string) *clientv3.Client {
 		return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, MaxUnaryRetries: 1})
 	}
 	direct, through := once(c.Endpoints()[0]), once(begin(t, Config{}, c.Endpoints()[0]).Endpoint)
@@ -397,8 +405,8 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// TestLeaderChange: the leader of three members dies while clients write through the gateway. No
-// acknowledged write is lost, revisions never go back, and the gateway continues.
+// TestLeaderChange kills the leader of three members while clients write through the gateway. No
+// acknowledged write may be lost, revisions must not go back, and the gateway must continue.
 func TestLeaderChange(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -407,7 +415,7 @@ func TestLeaderChange(t *testing.T) {
 	stop := make(chan struct{})
 	var mu sync.Mutex
 	acked := map[string]int64{}
-	after := 0 // writes after the leader's death
+	after := 0 // number of writes after the leader's death
 	dead := false
 	var wg sync.WaitGroup
 	for w := range 4 {

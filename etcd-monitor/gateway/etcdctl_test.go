@@ -15,7 +15,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// etcdctls are the available versions of etcdctl: go.mod's, and Debian's (3.4) if installed.
+// etcdctls returns the available versions of etcdctl: the one in go.mod, and Debian's version 3.4
+// if it is installed.
 func etcdctls(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{"go.mod": etcdtest.Tool(t, "go.etcd.io/etcd/etcdctl/v3")}
@@ -49,7 +50,7 @@ func TestEtcdctl(t *testing.T) {
 	}
 }
 
-// wants calls etcdctl and compares what it prints.
+// wants calls etcdctl and compares its output with want.
 func wants(t *testing.T, e etcdtest.Etcdctl, want, input string, args ...string) {
 	t.Helper()
 	if got := e.Must(t, input, args...); got != want {
@@ -57,7 +58,7 @@ func wants(t *testing.T, e etcdtest.Etcdctl, want, input string, args ...string)
 	}
 }
 
-// refuses calls etcdctl, which must fail with a message.
+// refuses calls etcdctl. The call must fail with a message that contains want.
 func refuses(t *testing.T, e etcdtest.Etcdctl, want string, args ...string) {
 	t.Helper()
 	if r := e.Run(t, "", args...); r.OK || !strings.Contains(r.Err, want) {
@@ -65,7 +66,7 @@ func refuses(t *testing.T, e etcdtest.Etcdctl, want string, args ...string) {
 	}
 }
 
-// revision is the mod revision of a key.
+// revision returns the mod revision of a key.
 func revision(t *testing.T, e etcdtest.Etcdctl, key string) int64 {
 	t.Helper()
 	var r struct {
@@ -120,7 +121,7 @@ func etcdctlLeases(t *testing.T, e etcdtest.Etcdctl) {
 	refuses(t, e, "requested lease not found", "lease", "revoke", id[1])
 }
 
-// etcdctlWaits runs the commands that do not end by themselves.
+// etcdctlWaits runs those commands of etcdctl that do not end by themselves.
 func etcdctlWaits(t *testing.T, e etcdtest.Etcdctl) {
 	lines := func(args ...string) (next func() string, end func()) {
 		ctx, cancel := context.WithCancel(t.Context())

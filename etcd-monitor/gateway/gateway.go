@@ -37,7 +37,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
-// etcd's limits and defaults (etcd's embed package; its grpcOverheadBytes).
+// Limits and defaults of etcd (package embed and its grpcOverheadBytes).
 const (
 	DefaultMaxRequestBytes      = 1536 << 10
 	DefaultMaxConcurrentStreams = math.MaxUint32
@@ -51,48 +51,52 @@ const (
 type Config struct {
 	// Upstream is the connection to etcd. The caller closes it.
 	Upstream *Upstream
-	// KV serves the key-value service, and uses [Forward] to ask etcd. If it is nil, the service is
-	// passed on like the others.
+	// KV serves the key-value service, and uses [Forward] to contact etcd. If KV is nil, the
+	// gateway forwards that service like all others.
 	KV pb.KVServer
-	// Newest records the revisions in all answers, and Metrics counts. If they are nil, the gateway
-	// makes its own.
+	// Newest records the revisions in all answers, and Metrics counts requests. If one of them is
+	// nil, the gateway makes its own.
 	Newest  *Newest
 	Metrics *hotkeys.Metrics
-	// Log gets an error if clients cannot connect; nil: no log.
+	// Log gets an error if clients cannot connect. If it is nil, the gateway does not log.
 	Log *slog.Logger
-	// Registry has the metrics for /proxy/metrics; nil: it shows none.
+	// Registry has the metrics that /proxy/metrics shows. If it is nil, that page is empty.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that clients may not use, by their names at etcd. KV hides them itself.
-	// The gateway hides them from watches, and refuses snapshots, which would contain them.
+	// Reserved are the keys that clients must not use, by their names at etcd. KV itself hides
+	// these keys. The gateway hides them from watches. It refuses snapshots, because they would
+	// contain these keys.
 	Reserved reserved.Keys
-	// AsSelf asks etcd under the gateway's own user which leases have reserved keys, to hide these
-	// leases from clients. nil: leases are passed on unchecked.
+	// AsSelf is a client of etcd with the gateway's own user. The gateway asks etcd which leases
+	// have reserved keys, and hides these leases from clients. If AsSelf is nil, the gateway hides
+	// no leases.
 	AsSelf *clientv3.Client
-	// AuthEnable handles each request to enable etcd's authentication: it calls pass, with the
-	// necessary steps before and after. nil: the request is passed on.
+	// AuthEnable handles each request to enable etcd's authentication. It calls pass to forward the
+	// request, with the necessary steps before and after. If it is nil, the gateway only forwards
+	// the request.
 	AuthEnable func(ctx context.Context, pass func() error) error
-	// Namespace is a prefix of the clients' keys at etcd that clients do not see.
+	// Namespace is a prefix that the gateway adds to clients' keys at etcd. Clients do not see it.
 	Namespace string
-	// CORS are the origins of web pages that may use the HTTP pages, and Hosts the permitted host
-	// names in plain HTTP (against DNS rebinding). Empty, or "*": all.
+	// CORS lists the origins of web pages that may use the HTTP pages. Hosts lists the host names
+	// that are permitted in plain HTTP, against DNS rebinding. An empty list, or "*", permits all.
 	CORS, Hosts []string
 	// Profiles enables /debug/pprof/.
 	Profiles bool
-	// Relay passes on requests of the key-value service that need not be understood as frames
-	// (package relay), bypassing this process's gRPC server.
+	// Relay enables the relay (package relay). It forwards requests of the key-value service as
+	// frames if the gateway need not understand them. These requests bypass this process's gRPC
+	// server.
 	Relay bool
 	// AdvertiseClientURLs, if set, replaces every member's client URLs in the answers to
 	// MemberList.
 	AdvertiseClientURLs []string
 
-	// MaxRequestBytes limits a client's request. 512 KiB are added to it, as etcd does, so that
-	// etcd's own limit applies to clients. 0: etcd's default.
+	// MaxRequestBytes limits a client's request. The gateway adds 512 KiB to it, as etcd does, so
+	// that clients get etcd's own error. 0 means etcd's default.
 	MaxRequestBytes uint
-	// MaxConcurrentStreams limits the streams of a client's connection. 0: etcd's default.
+	// MaxConcurrentStreams limits the streams of a client's connection. 0 means etcd's default.
 	MaxConcurrentStreams uint32
 	// KeepAliveMinTime is the minimum interval at which a client may ping. KeepAliveInterval is the
-	// silence after which the gateway pings, and KeepAliveTimeout the timeout for the answer. 0:
-	// etcd's defaults.
+	// silence after which the gateway pings, and KeepAliveTimeout is the timeout for the answer to
+	// its ping. 0 means etcd's defaults.
 	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
 }
 
@@ -109,13 +113,13 @@ type Gateway struct {
 	asSelf   *clientv3.Client
 	enabling func(context.Context, func() error) error
 	names    namespace
-	changed  map[string]func(context.Context, []byte) ([]byte, error) // changes answers, by method
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // functions that change etcd's answers, by method
 
-	keys  pb.KVServer // key-value service that grpc serves; nil: etcd serves keys
+	keys  pb.KVServer // key-value service that the gRPC server serves; nil if etcd serves keys
 	grpc  *grpc.Server
-	relay *relay.Relay // relay in front of grpc; nil: none
+	relay *relay.Relay // relay in front of the gRPC server, or nil
 	http  *http.Server
-	inner *bufconn.Listener // listener for this process's own requests to the gateway
+	inner *bufconn.Listener // listener for requests of this process to its own gateway
 	self  *grpc.ClientConn
 	own   *clientv3.Client
 
@@ -124,7 +128,7 @@ type Gateway struct {
 	serving  sync.WaitGroup
 }
 
-// New makes a gateway. Serve makes it serve, and Shutdown must end it.
+// New makes a gateway. Call Serve to accept clients, and Shutdown to end the gateway.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
@@ -180,7 +184,7 @@ func New(cfg Config) (*Gateway, error) {
 			DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
-			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // KV calls etcd through Forward
+			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // KV makes these calls to etcd itself
 				ctx = outgoing(ctx)
 			}
 			ctx, end := g.whileServing(ctx)
@@ -223,7 +227,7 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// relays makes a relay serve clients' connections, in front of the gRPC server.
+// relays puts a relay between clients' connections and the gRPC server.
 func (g *Gateway) relays(cfg Config) error {
 	passed, err := newPassing(g, cfg.KV)
 	if err != nil {
@@ -251,8 +255,8 @@ func (g *Gateway) dialSelf(ctx context.Context, _ string) (net.Conn, error) {
 	return g.inner.DialContext(ctx)
 }
 
-// serveKeys serves the services that write keys. A lock or an election that etcd itself executed
-// would bypass the service that guards keys.
+// serveKeys serves the services that write keys. If etcd itself executed a lock or an election, it
+// would bypass the service that guards placed keys.
 func (g *Gateway) serveKeys(server pb.KVServer) error {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"gateway"}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(g.dialSelf)}})
@@ -271,11 +275,11 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 	return nil
 }
 
-// streams is the interceptor that gives the client's metadata to the streams that this process
-// serves.
+// streams is the interceptor for streams that this process serves itself. It adds the client's
+// metadata to their contexts.
 func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handle grpc.StreamHandler) error {
-	if server == nil { // the stream is passed on to etcd
+	if server == nil { // the gateway forwards this stream to etcd
 		return handle(server, stream)
 	}
 	ctx, cancel := context.WithCancel(outgoing(stream.Context()))
@@ -284,7 +288,7 @@ func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.Strea
 	return g.unlessStopped(handle(server, streamWith{stream, ctx}))
 }
 
-// streamWith is a stream with another context.
+// streamWith replaces the context of a stream.
 type streamWith struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -295,14 +299,14 @@ func (s streamWith) Context() context.Context { return s.ctx }
 // Newest is the newest revision seen in an answer.
 func (g *Gateway) Newest() *Newest { return g.newest }
 
-// Serve accepts connections until the listener or the gateway is closed. It tells gRPC and HTTP
-// apart by a connection's first bytes. It may be called for several listeners.
+// Serve accepts connections until the listener or the gateway is closed. It recognizes gRPC and
+// HTTP by a connection's first bytes. The caller may call it for several listeners.
 func (g *Gateway) Serve(l net.Listener) error {
 	if g.stopping.Err() != nil {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	// By itself cmux retries at once and endlessly if a connection cannot be accepted.
+	// Without this wrapper, cmux would retry at once and endlessly if accepting a connection fails.
 	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
 	m.SetReadTimeout(time.Minute) // timeout for a connection's first bytes; it includes the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
@@ -326,8 +330,8 @@ func (g *Gateway) Serve(l net.Listener) error {
 	return fmt.Errorf("gateway: accepting connections at %s: %w", l.Addr(), err)
 }
 
-// Shutdown ends the gateway. It accepts no new connections and requests. Streams end as those of a
-// stopping etcd server. Requests in progress may continue until ctx ends.
+// Shutdown ends the gateway. It accepts no new connections and requests. It ends streams in the
+// same way as a stopping etcd server. Requests in progress may continue until ctx ends.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.stop()
 	done := make(chan struct{})

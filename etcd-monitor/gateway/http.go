@@ -26,18 +26,18 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// etcdPaths are etcd's own pages for clients, which the gateway passes on. Their answers describe
-// one member.
+// etcdPaths are etcd's own pages for clients. The gateway forwards requests for them to one member,
+// because the answers describe one member.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
-// OwnMetrics is the path of the gateway's metrics, without those that name keys. /metrics shows
-// etcd's.
+// OwnMetrics is the path of the gateway's own metrics, except for those that name keys. The path
+// /metrics shows etcd's metrics.
 const OwnMetrics = "/proxy/metrics"
 
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
 	mux := http.NewServeMux()
 	proxy := &reverse.ReverseProxy{
-		Rewrite: func(*reverse.ProxyRequest) {}, // the transport (members) chooses the target
+		Rewrite: func(*reverse.ProxyRequest) {}, // the transport, which is members, chooses the target
 		Transport: &members{transport: g.upstream.http, bases: func() []*url.URL {
 			return httpBases(g.upstream.client.Endpoints())
 		}},
@@ -62,8 +62,8 @@ func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, e
 	return onlyHosts(cfg.Hosts, withCORS(cfg.CORS, mux)), nil
 }
 
-// keyless is g without the metrics that name keys, because every user of a client URL can read them
-// without etcd's permissions.
+// keyless returns g without the metrics that name keys. Every user of a client URL can read g's
+// metrics, even without etcd's permission for the keys.
 func keyless(g prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := g.Gather()
@@ -78,7 +78,7 @@ func allows(list []string, one string) bool {
 	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, one)
 }
 
-// withCORS tells browsers, as etcd does, the origins whose pages may use the handler.
+// withCORS tells browsers which origins' pages may use the handler, as etcd does.
 func withCORS(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
@@ -96,8 +96,9 @@ func withCORS(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// onlyHosts refuses plain-text requests with another host name, as etcd does: otherwise a web page
-// whose name was redirected here (DNS rebinding) would be treated as the same site.
+// onlyHosts refuses plain-text requests that name an unknown host, as etcd does. This stops web
+// pages that redirect their own name to this address (DNS rebinding): the browser would treat the
+// gateway as part of the page's site.
 func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := httputil.GetHostname(r); r.TLS == nil && !allows(hosts, host) {
@@ -108,8 +109,8 @@ func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	})
 }
 
-// json is the JSON form of the gRPC services: etcd's generated handlers on a connection to this
-// gateway.
+// json returns the handler for the JSON form of the gRPC services. It is etcd's generated code, on
+// a connection to this gateway.
 func (g *Gateway) json() (http.Handler, error) {
 	mux := jsongw.NewServeMux(jsongw.WithMarshalerOption(jsongw.MIMEWildcard,
 		&jsongw.HTTPBodyMarshaler{Marshaler: &jsongw.JSONPb{
@@ -129,7 +130,8 @@ func (g *Gateway) json() (http.Handler, error) {
 	return mux, nil
 }
 
-// httpBases are the endpoints as HTTP URLs. Endpoints on Unix sockets have none.
+// httpBases returns the endpoints as HTTP URLs. It omits endpoints on Unix sockets, which have no
+// such URL.
 func httpBases(endpoints []string) (out []*url.URL) {
 	for _, e := range endpoints {
 		if !strings.Contains(e, "://") {
@@ -142,17 +144,19 @@ func httpBases(endpoints []string) (out []*url.URL) {
 	return out
 }
 
-// members sends a request to the member that answered last, or to the next one that answers.
+// members sends a request to the member that answered last. If that member fails, it tries the
+// others.
 type members struct {
 	transport http.RoundTripper
 	bases     func() []*url.URL
 	last      atomic.Uint32
 }
 
-// attempt is the timeout for one member. etcd's /health waits for its cluster for at most 7 s.
+// attempt is the timeout for one member. It is longer than 7 s, for which etcd's /health may wait
+// for its cluster.
 const attempt = 10 * time.Second
 
-// RoundTrip implements [http.RoundTripper]. The requests have no bodies.
+// RoundTrip implements [http.RoundTripper]. Its requests have no bodies.
 func (m *members) RoundTrip(r *http.Request) (*http.Response, error) {
 	err := errors.New("no endpoint of etcd has HTTP")
 	bases := m.bases()
@@ -172,7 +176,7 @@ func (m *members) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// unreachable answers if no member does, in the form of etcd's /health.
+// unreachable answers a request if no member answers. The answer has the form of etcd's /health.
 func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)

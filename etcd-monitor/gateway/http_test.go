@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// get requests a page, by HTTP/1.1 or HTTP/2 as the server prefers.
+// get requests a page. It uses HTTP/1.1 or HTTP/2, as the server prefers.
 func get(t testing.TB, c *http.Client, url string) (int, string) {
 	t.Helper()
 	r, err := c.Get(url)
@@ -36,7 +36,7 @@ func get(t testing.TB, c *http.Client, url string) (int, string) {
 	return r.StatusCode, string(b)
 }
 
-// TestPages: on the gRPC port, in plain text and with TLS, the pages are etcd's own.
+// TestPages checks that the gRPC port also serves etcd's own pages, in plain text and with TLS.
 func TestPages(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
@@ -81,8 +81,8 @@ func TestPages(t *testing.T) {
 					t.Errorf("%s: %d, %.200q; want %q", path, code, body, want)
 				}
 			}
-			// The key has a counter. A client URL does not show it, because anyone can read that
-			// URL without permissions.
+			// The key has a counter. A client URL must not show the counter, because anyone can
+			// read that URL without permissions.
 			if all, err := registry.Gather(); err != nil || !strings.Contains(fmt.Sprint(all), "secret") {
 				t.Errorf("the registry does not name the key: %v, %v", all, err)
 			}
@@ -108,7 +108,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesOfTheLiving: the pages work while any member answers.
+// TestPagesOfTheLiving checks that the pages work while at least one member answers.
 func TestPagesOfTheLiving(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	g := begin(t, Config{}, "http://"+testport.Free(t), c.Endpoints()[0])
@@ -117,8 +117,8 @@ func TestPagesOfTheLiving(t *testing.T) {
 	}
 }
 
-// TestAccessToPages: CORS answers are like etcd's, pages under other host names are refused,
-// profiles can be enabled, and variables are etcd's.
+// TestAccessToPages checks that CORS answers and variables are like etcd's. The gateway refuses
+// pages under other host names. Profiles can be enabled.
 func TestAccessToPages(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -175,7 +175,7 @@ func TestAccessToPages(t *testing.T) {
 	}
 }
 
-// TestJSON: etcd's JSON form of its services is handled like gRPC.
+// TestJSON checks that the gateway handles etcd's JSON form of its services like gRPC.
 func TestJSON(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestUnix: a Unix socket works like etcd's, also if a killed process has left its socket.
+// TestUnix checks that a Unix socket works as with etcd, even if a killed process has left its
+// socket.
 func TestUnix(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	path := filepath.Join(t.TempDir(), "socket")

@@ -18,17 +18,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Lease keep-alives go to etcd on a few streams, which all clients with the same identity share.
-// For each lease at most one request is in progress. Its answer goes to all clients that were
-// waiting when it was sent. So each client's answer is for a renewal after the client's request,
-// and the lease lives from then on for the TTL in the answer. A lease of several clients is renewed
-// at most ten times a second.
+// Lease keep-alives go to etcd on a few streams. All clients with the same identity share these
+// streams. For each lease at most one request is in progress. Its answer goes to all clients that
+// were waiting when the gateway sent it. So each client gets an answer to a renewal that came after
+// its own request. The lease then lives for the TTL in the answer. A lease of several clients is
+// renewed at most ten times a second.
 
 const (
-	keepStreams = 8                      // streams to etcd, which handles each one sequentially
-	keepPace    = 100 * time.Millisecond // minimum interval between renewals of a lease of several clients
-	keepMemory  = 10 * time.Second       // time for which a lease's last client is remembered
-	keepQueue   = 1024                   // maximum requests of one client without an answer
+	keepStreams = 8                      // number of streams to etcd, which handles each one sequentially
+	keepPace    = 100 * time.Millisecond // minimum interval between renewals of a lease that several clients keep alive
+	keepMemory  = 10 * time.Second       // how long the last client of a lease is remembered
+	keepQueue   = 1024                   // maximum number of unanswered requests of one client
 )
 
 // keeper manages the streams to etcd.
@@ -53,18 +53,18 @@ type keepStream struct {
 	dead    error
 }
 
-// keepLease is a lease that is kept alive.
+// keepLease is a lease that clients keep alive.
 type keepLease struct {
 	waiting []chan pieces // clients waiting for the answer to the request in progress
 	next    []chan pieces // clients waiting for the answer to the next request
 	sent    time.Time
 	asked   time.Time   // time of the last request
 	by      *keepClient // client that sent the last request
-	several time.Time   // when a second client was last seen
+	several time.Time   // when a second client last used the lease
 	timed   bool
 }
 
-// keepClient is a client's stream.
+// keepClient is the keep-alive stream of one client.
 type keepClient struct {
 	failed  chan struct{}
 	once    sync.Once
@@ -81,7 +81,7 @@ func (c *keepClient) fail(err error) {
 	})
 }
 
-// keepAlives serves a client's stream. Answers come in the order of the requests, as from etcd.
+// keepAlives serves a client's stream. It answers the requests in their order, as etcd does.
 func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
@@ -93,12 +93,13 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	received := make(chan struct{})
 	leases := &leaseFilter{g, map[int64]bool{}}
 	if slices.Contains(md[rpctypes.MetadataRequireLeaderKey], rpctypes.MetadataHasLeader) {
-		// etcd ends such a stream when it has no leader, even if no lease was kept alive on it.
+		// etcd ends such a stream when it has no leader, even if the stream has kept no lease alive
+		// yet.
 		if err := g.keeper.join(c, who, md); err != nil {
 			return g.unlessStopped(err)
 		}
 	}
-	go func() { // ends at the latest when the handler's stream does
+	go func() { // this goroutine ends no later than the handler's stream
 		defer close(received)
 		defer close(answers)
 		for {
@@ -117,7 +118,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 			answer := make(chan pieces, 1)
 			refused, err := leases.refused(down.Context(), r.ID)
 			if err != nil {
-				c.fail(err) // the client tries again
+				c.fail(err) // the client will retry
 				return
 			}
 			if refused != nil {
@@ -134,7 +135,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}()
 	defer func() {
 		cancel()
-		go func() { // a keep-alive may be in progress there
+		go func() { // the client may still have a keep-alive in progress on a shared stream
 			<-received
 			for st := range c.streams {
 				st.leave(c)
@@ -150,7 +151,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 		case <-ctx.Done():
 			return g.unlessStopped(status.FromContextError(ctx.Err()).Err())
 		}
-		if !more { // the client has sent its last request, or has failed
+		if !more { // the client has sent its last request or has failed
 			select {
 			case <-c.failed:
 				return g.unlessStopped(c.err)
@@ -181,7 +182,8 @@ func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKee
 	return err == nil
 }
 
-// join makes a client's stream end when etcd ends the stream that it uses.
+// join adds a client to a stream to etcd. When etcd ends that stream, the client's stream ends,
+// too.
 func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	return k.on(0, who, md, func(st *keepStream) error {
 		st.mu.Lock()
@@ -190,7 +192,7 @@ func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	})
 }
 
-// on calls do with a stream to etcd, which it opens if necessary.
+// on calls the function do with a stream to etcd. It opens the stream if necessary.
 func (k *keeper) on(number uint64, who string, md metadata.MD, do func(*keepStream) error) error {
 	name := strconv.FormatUint(number, 10) + " " + who
 	for {
@@ -241,7 +243,7 @@ func (st *keepStream) run(ctx context.Context) error {
 	})
 }
 
-// fail ends the stream, and the streams of all clients that have used it, as etcd's end does.
+// fail ends the stream. It also ends the streams of all clients that have used it, as etcd would.
 func (st *keepStream) fail(why error) {
 	k := st.keeper
 	k.mu.Lock()
@@ -263,7 +265,7 @@ func (st *keepStream) fail(why error) {
 	}
 }
 
-// leave removes a client. The last one closes the stream.
+// leave removes a client from the stream. When the last client leaves, the stream is closed.
 func (st *keepStream) leave(c *keepClient) {
 	k := st.keeper
 	k.mu.Lock()
@@ -312,8 +314,8 @@ func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer c
 	return nil
 }
 
-// forward sends a request for the waiting clients, unless one is in progress or the lease was
-// renewed a moment ago. The caller holds mu.
+// forward sends a request to etcd for the waiting clients. It sends none if one is in progress or
+// the lease was just renewed. The caller holds mu.
 func (st *keepStream) forward(id int64, l *keepLease) {
 	if len(l.waiting) > 0 || len(l.next) == 0 || l.timed || st.dead != nil {
 		return
@@ -343,7 +345,7 @@ func (st *keepStream) answered(id int64, answer pieces) {
 		return
 	}
 	for _, to := range l.waiting {
-		to <- answer // to has a free place
+		to <- answer // the channel to has room for one answer
 	}
 	l.waiting = nil
 	st.forward(id, l)

@@ -35,9 +35,9 @@ func keepAlive(s pb.Lease_LeaseKeepAliveClient, id int64) (*pb.LeaseKeepAliveRes
 	return s.Recv()
 }
 
-// TestKeepAlives: a lease of many clients is renewed ten times a second. The only client of a lease
-// waits for no other. Each client gets etcd's answer to a renewal after its request, so a lease
-// that was revoked before is gone.
+// TestKeepAlives checks that a lease of many clients is renewed ten times a second, and that a
+// lease's only client never waits. Each client gets etcd's answer to a renewal after its own
+// request. So a client learns that a lease was revoked before its request.
 func TestKeepAlives(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()...)
@@ -107,13 +107,13 @@ func TestKeepAlives(t *testing.T) {
 		alone.CloseSend()
 		g.keeper.mu.Lock()
 		defer g.keeper.mu.Unlock()
-		return len(g.keeper.streams) <= 1 // the raw streams that are still open use one
+		return len(g.keeper.streams) <= 1 // the raw streams that are still open use one of the keeper's streams
 	})
 }
 
-// TestKeepAliveStreams: answers come in the order of the requests, also for many leases on one
-// stream. There are few streams to etcd, however many clients there are. When such a stream ends,
-// its clients' streams end, too.
+// TestKeepAliveStreams checks that answers come in the order of the requests, also for many leases
+// on one stream. The gateway has few streams to etcd, however many clients there are. When a stream
+// to etcd ends, the streams of its clients end, too.
 func TestKeepAliveStreams(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -167,8 +167,8 @@ func TestKeepAliveStreams(t *testing.T) {
 	}
 }
 
-// TestKeepAliveLeader: a stream that requires a leader ends when etcd has none, even if no lease
-// was kept alive on it yet. Other streams continue.
+// TestKeepAliveLeader checks that a stream that requires a leader ends when etcd has none, even if
+// the stream has kept no lease alive yet. Other streams must continue.
 func TestKeepAliveLeader(t *testing.T) {
 	c := etcdtest.New(t, 3, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()[0])

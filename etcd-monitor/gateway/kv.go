@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// kv is the key-value service if [Config].KV serves it. kv counts requests, and records the
-// revisions of answers.
+// kv wraps the key-value service of [Config].KV. It counts requests, and records the revisions in
+// the answers.
 type kv struct {
 	g    *Gateway
 	next pb.KVServer
@@ -36,10 +36,9 @@ func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve 
 }
 
 // notTheClients replaces an error that says that the client's deadline has passed or that the
-// client has cancelled, unless that is true. If etcd's client gets DeadlineExceeded or Canceled
-// while its own context is not done, it attributes the error to its connection and resends the
-// request, even a write. But etcd may still execute the request for which this service has stopped
-// waiting.
+// client has cancelled, unless that is true. etcd's client resends a request, even a write, if it
+// gets DeadlineExceeded or Canceled while its own context is not done. But etcd may still execute
+// the first request, for which this service has only stopped waiting.
 func notTheClients(ctx context.Context, err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded, codes.Canceled:
@@ -77,8 +76,9 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Forward is etcd's key-value service for a server of [Config].KV. It uses the identity of the
-// client whose request's context it gets (token and other metadata), and measures etcd's time.
+// Forward returns a client of etcd's key-value service, for an implementation of [Config].KV. A
+// call has the identity (token and other metadata) of the client whose request's context it gets.
+// Forward also measures etcd's time.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
 	return forward{u, pb.NewKVClient(u.Conn()), m}
 }
@@ -97,7 +97,7 @@ func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(con
 	return a, err
 }
 
-// write sends a request that changes something to etcd.
+// write sends a request to etcd that changes something.
 func write[Q any, A any](ctx context.Context, t forward, kind string, change func(context.Context, Q,
 	...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (a A, err error) {
 	err = t.upstream.write(ctx, t.metrics, func(ctx context.Context) (err error) {
@@ -107,7 +107,8 @@ func write[Q any, A any](ctx context.Context, t forward, kind string, change fun
 	return a, err
 }
 
-// write sends a call that changes something to the leader, if the leader is known and connected.
+// write makes a call to etcd that changes something. The call goes to the leader, if the leader is
+// known and connected.
 func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.Leader(), new(choice)
 	if leader != "" {
@@ -123,12 +124,12 @@ func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(cont
 }
 
 // mostLeaderReads is the maximum number of this gateway's concurrent reads at the leader. The
-// leader answers them together, some ten thousand a second. Further reads go to all members in
-// turn, and so do all reads while the leader does not answer.
+// leader then answers some ten thousand reads a second. Further reads go to all members in turn.
+// All reads do so while the leader does not answer.
 const mostLeaderReads = 64
 
-// beginRead returns the leader for a read, which endRead must end. "" sends the read to the members
-// in turn.
+// beginRead returns the leader as the target of a read, or "" if the read should go to the members
+// in turn. The caller must call endRead after the read.
 func (u *Upstream) beginRead() (leader string) {
 	if leader = u.Leader(); leader == "" || u.readsInTurn.Load() {
 		return ""
@@ -140,14 +141,14 @@ func (u *Upstream) beginRead() (leader string) {
 	return leader
 }
 
-// endRead records the result of such a read.
+// endRead records the result of a read that beginRead has sent to the leader.
 func (u *Upstream) endRead(code codes.Code) {
 	u.reading.Add(-1)
 	u.wrote(code)
 }
 
-// read sends a linearizable read with a small answer to the leader, if the leader is known and
-// connected, and has few reads in progress.
+// read makes a call for a linearizable read with a small answer. The call goes to the leader if it
+// is known and connected and has few reads in progress.
 func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.beginRead(), new(choice)
 	if leader != "" {

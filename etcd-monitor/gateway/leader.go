@@ -14,18 +14,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Writes go to the leading member. Any other member forwards writes to the leader, and learns of
-// their result later than the leader.
+// Writes go directly to the leading member of etcd. If another member gets a write, it forwards the
+// write to the leader and learns of the result later than the leader.
 //
 // The gateway determines the leader by separate queries, so its knowledge may be outdated. A write
-// then takes the extra hop that it would take anyway. Nothing else depends on it. The gateway asks
-// a member every second whether it leads, and believes a "yes" only if it comes within another
-// second. So a stopped or cut-off leader soon gets no more writes than other members.
+// then makes only the extra hop that it would make without this knowledge. Nothing else depends on
+// the knowledge. Every second the gateway asks a member whether it leads. It believes a "yes" only
+// if the answer comes within another second. So a stopped or disconnected leader soon gets no more
+// writes than other members.
 const (
-	leaderEvery   = time.Second            // interval between queries
-	leaderSoonest = 100 * time.Millisecond // minimum interval between queries, after a failed write
+	leaderEvery   = time.Second            // interval between two queries
+	leaderSoonest = 100 * time.Millisecond // minimum interval between two queries, used after a failed write
 	leaderWait    = time.Second            // timeout of a query
-	leaderRefused = time.Minute            // interval if etcd refuses to answer
+	leaderRefused = time.Minute            // interval between two queries if etcd refuses to answer
 )
 
 // leaderFinder determines which of etcd's members leads.
@@ -36,7 +37,7 @@ type leaderFinder struct {
 	leads func(ctx context.Context, endpoint string) (yes, refused bool, err error)
 	log   *slog.Logger
 
-	known atomic.Pointer[string] // endpoint of the leader
+	known atomic.Pointer[string] // endpoint of the leader, or nil
 	wake  chan struct{}
 	said  string // last message in the log
 }
@@ -49,7 +50,8 @@ func newLeaderFinder(log *slog.Logger, endpoints func() []string,
 	return &leaderFinder{endpoints: endpoints, leads: leads, log: log, wake: make(chan struct{}, 1)}
 }
 
-// leader is the leader's endpoint; "": not known. A nil finder knows none.
+// leader returns the endpoint of the leader, or "" if it is not known. On a nil finder it returns
+// "".
 func (f *leaderFinder) leader() string {
 	if f == nil {
 		return ""
@@ -71,7 +73,7 @@ func (f *leaderFinder) doubt() {
 	}
 }
 
-// run queries until ctx ends.
+// run queries the members until ctx ends.
 func (f *leaderFinder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -93,8 +95,8 @@ func (f *leaderFinder) run(ctx context.Context) {
 	}
 }
 
-// look queries once, beginning with the last known leader. refused reports whether etcd refuses to
-// answer.
+// look queries the members once, beginning with the last known leader. refused reports whether etcd
+// refuses to answer.
 func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	all := f.endpoints()
 	if len(all) < 2 { // a single member is the leader
@@ -118,7 +120,7 @@ func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 			return false
 		}
 		if endpoint == f.leader() {
-			f.known.Store(nil) // until another member says that it leads
+			f.known.Store(nil) // no leader is known until another member says that it leads
 		}
 		if refused {
 			f.tell(slog.LevelWarn, "etcd does not say which member leads: writes go to all in turn (where its authentication is enabled, give --user and --password-file)", "error", err)
@@ -131,7 +133,7 @@ func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	return false
 }
 
-// tell logs a message, unless it was the last one.
+// tell logs a message, unless the last message was the same.
 func (f *leaderFinder) tell(level slog.Level, what string, more ...any) {
 	said := what
 	if level == slog.LevelInfo {
@@ -149,8 +151,8 @@ func (u *Upstream) leads(ctx context.Context, endpoint string) (yes, refused boo
 	return err == nil && r.Leader != 0 && r.Leader == r.GetHeader().GetMemberId(), isRefusal(err), err
 }
 
-// statusAsSelf asks a member for its status, under the gateway's own user if there is one and etcd
-// requires it.
+// statusAsSelf asks a member for its status. It uses the gateway's own user if a user is configured
+// and etcd requires one.
 func (u *Upstream) statusAsSelf(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
 	ask := func() (*pb.StatusResponse, error) {
 		as := ctx
@@ -172,7 +174,7 @@ func (u *Upstream) statusAsSelf(ctx context.Context, endpoint string) (*pb.Statu
 	return ask()
 }
 
-// isRefusal reports whether an error is about the caller's identity.
+// isRefusal reports whether an error says that the caller lacks a permission.
 func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
@@ -181,6 +183,6 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// Leader is the endpoint of the leader, to which writes are sent; "": unknown or disabled, and
-// writes go to all members in turn.
+// Leader returns the endpoint of the leader, which gets all writes. If it is "", the leader is
+// unknown or this feature is disabled. Writes then go to all members in turn.
 func (u *Upstream) Leader() string { return u.leader.leader() }

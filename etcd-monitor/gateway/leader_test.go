@@ -29,13 +29,13 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// asked counts the requests to each member of a cluster, by method.
+// asked counts the requests to each member of a cluster by method.
 type asked struct {
 	mu sync.Mutex
 	n  map[string]map[string]int
 }
 
-// adjust makes a member count.
+// adjust makes a member count the requests that it gets.
 func (a *asked) adjust(e *embed.Config) {
 	name := e.Name
 	e.GRPCAdditionalServerOptions = append(e.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(
@@ -53,7 +53,7 @@ func (a *asked) adjust(e *embed.Config) {
 		}))
 }
 
-// of returns and resets the number of each member's requests of a method.
+// of returns how many requests of a method each member has got, and resets these counts.
 func (a *asked) of(members int, method string) (counts []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,8 +65,8 @@ func (a *asked) of(members int, method string) (counts []int) {
 	return counts
 }
 
-// writes are requests that change something, reads are linearizable reads of one key, and others
-// are the rest, by etcd's method and a label.
+// The tested requests, by etcd's method and a label. writes change something. reads are
+// linearizable reads of one key. others are all other requests.
 var (
 	writes = map[string]func(context.Context, *clientv3.Client) error{
 		putMethod: func(ctx context.Context, c *clientv3.Client) error {
@@ -108,8 +108,8 @@ var (
 	}
 )
 
-// TestWritesToLeader: writes and linearizable reads of one key go to the leader, and to the next
-// one after a change of leaders. Other reads go to all members in turn.
+// TestWritesToLeader checks that writes and linearizable reads of one key go to the leader, also
+// after the leader has changed. Other reads go to all members in turn.
 func TestWritesToLeader(t *testing.T) {
 	t.Parallel()
 	a := new(asked)
@@ -145,7 +145,7 @@ func TestWritesToLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			for method, write := range writes {
-				eventually(t, way.name+" is connected to it", func() bool { // to any member first
+				eventually(t, way.name+" is connected to it", func() bool { // until then, writes may go to any member
 					a.of(3, method)
 					if err := write(t.Context(), client); err != nil {
 						t.Fatal(err)
@@ -181,7 +181,8 @@ func TestWritesToLeader(t *testing.T) {
 					t.Errorf("%s: of 6 reads (%s) members had %v", way.name, what, n)
 				}
 			}
-			// The size of the last answer decides where the next read of the key goes.
+			// sized reads a key and checks which members get the read. That depends on the size of
+			// the key's previous answer.
 			sized := func(key string, bytes int, toLeader bool, opts ...clientv3.OpOption) {
 				t.Helper()
 				if _, err := client.Put(t.Context(), key, strings.Repeat("v", bytes)); err != nil {
@@ -210,7 +211,7 @@ func TestWritesToLeader(t *testing.T) {
 				sized("ranged", 1, true, clientv3.WithPrefix())
 			}
 			sized("sized", 2*smallAnswer, true, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-			way.upstream.reading.Store(mostLeaderReads) // the leader has its maximum of reads
+			way.upstream.reading.Store(mostLeaderReads) // the leader already has its maximum number of reads
 			for what, read := range reads {
 				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
 					t.Errorf("%s: of 6 reads (%s), too many for the one that leads, members had %v", way.name, what, n)
@@ -239,8 +240,8 @@ func TestWritesToLeader(t *testing.T) {
 	}
 }
 
-// TestLeaderKilled: the leader, which has all writes, dies. For writes in progress it is unknown
-// whether they were executed, none is executed twice, and the others continue at the new leader.
+// TestLeaderKilled kills the leader, which gets all writes. The outcome of writes in progress is
+// unknown. No write may be executed twice. Later writes must continue at the new leader.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	const writers = 4
@@ -314,8 +315,9 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// TestLeaderAuthentication: with etcd's authentication only users may query the leader. A gateway
-// without a user reports that once, and sends its writes to all members in turn.
+// TestLeaderAuthentication enables etcd's authentication, under which only users may query the
+// leader. A gateway without a user must report that once, and send its writes to all members in
+// turn.
 func TestLeaderAuthentication(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -353,7 +355,7 @@ func TestLeaderAuthentication(t *testing.T) {
 		}
 		u, log := begin(user, password)
 		eventually(t, "the log says that it is refused", func() bool { return strings.Count(log.String(), refusal) == 1 })
-		for range 3 { // further queries cause no further report
+		for range 3 { // further queries must not log the refusal again
 			u.leader.doubt()
 			time.Sleep(2 * leaderSoonest)
 		}
@@ -361,7 +363,7 @@ func TestLeaderAuthentication(t *testing.T) {
 			t.Errorf("user %q: %q leads, and the log says %d times that it is refused", user, u.Leader(), strings.Count(log.String(), refusal))
 		}
 	}
-	// A token that etcd does not know any more is replaced.
+	// The gateway replaces a token that etcd does not know any more.
 	old := "no.1"
 	named.token.Store(&old)
 	if yes, refused, err := named.leads(t.Context(), c.Endpoints()[c.Leader()]); !yes || refused || err != nil {
@@ -369,13 +371,13 @@ func TestLeaderAuthentication(t *testing.T) {
 	}
 }
 
-// electorate is a set of etcd members that can be asked whether they lead.
+// electorate is a fake set of etcd members that can be asked whether they lead.
 type electorate struct {
 	mu          sync.Mutex
 	endpoints   []string
 	leader      string
 	silent      map[string]bool
-	calls, most int // number of calls, and the maximum of concurrent ones
+	calls, most int // number of calls, and maximum number of concurrent calls
 	now         int
 }
 
@@ -410,9 +412,9 @@ func (m *electorate) set(change func()) {
 	change()
 }
 
-// TestLeaderFinder: a leader that does not answer is dropped after at most two seconds, and only
-// one query is in progress at a time. A failed write causes a query soon, but many failures cause
-// at most ten a second. With one endpoint there are no queries.
+// TestLeaderFinder checks that a leader that does not answer is dropped after at most two seconds.
+// Only one query may be in progress at a time. A failed write causes a query soon, but many
+// failures cause at most ten queries a second. With one endpoint there are no queries.
 func TestLeaderFinder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &electorate{endpoints: []string{"a", "b", "c"}, leader: "b", silent: map[string]bool{}}
@@ -438,7 +440,7 @@ func TestLeaderFinder(t *testing.T) {
 		time.Sleep(leaderEvery + leaderWait + time.Millisecond)
 		want("")
 		m.set(func() { m.leader = "c" })
-		time.Sleep(leaderEvery + leaderWait + time.Millisecond) // b may be asked before c
+		time.Sleep(leaderEvery + leaderWait + time.Millisecond) // the finder may ask b before c
 		want("c")
 		m.set(func() { m.leader = "a"; m.calls = 0 })
 		for range 1000 {
@@ -446,7 +448,7 @@ func TestLeaderFinder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		want("a")
-		if m.calls > 10+2 { // two more after c has lost the leadership
+		if m.calls > 10+2 { // two more queries may follow c's loss of the leadership
 			t.Errorf("it was asked %d times in 1 s", m.calls)
 		}
 		m.set(func() { m.endpoints = []string{"b", "c"}; m.silent["b"] = false; m.leader = "" })
@@ -478,8 +480,8 @@ func (l *leading) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: l.id}, Leader: 1}, nil
 }
 
-// TestChoice: the call reaches the chosen member, however its endpoint is written. A member without
-// a connection gets no call.
+// TestChoice checks that a call reaches the chosen member, however the member's endpoint is
+// written. A member without a connection must get no call.
 func TestChoice(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -15,12 +15,13 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// A lease of a reserved key (a gateway's session, the controllers' leader) is hidden from clients.
-// It is not listed, and for a client that names it, it does not exist. Otherwise a client could end
-// the session, or keep it alive so that a dead gateway's guards stay.
+// The gateway hides leases of reserved keys from clients, for example a gateway's session or the
+// lease of the leading controller. A hidden lease is not listed. If a client names it, the lease
+// does not exist. Otherwise a client could end a session, or keep a dead gateway's session alive so
+// that its guards stay.
 
-// leaseMethods handle single requests about leases. They return an answer in etcd's place, or nil
-// to pass the request on.
+// leaseMethods handle single requests about leases. Such a function returns an answer in etcd's
+// place, or nil to let the gateway forward the request.
 var leaseMethods = map[string]func(g *Gateway, ctx context.Context, request []byte) (message, error){
 	"/etcdserverpb.Lease/LeaseRevoke":     (*Gateway).revokeReserved,
 	"/etcdserverpb.Lease/LeaseTimeToLive": (*Gateway).timeToLiveReserved,
@@ -55,7 +56,7 @@ func (g *Gateway) timeToLiveReserved(ctx context.Context, request []byte) (messa
 	if err != nil || !own {
 		return nil, err
 	}
-	// lease 0 never exists
+	// The client gets etcd's answer for lease 0, which never exists.
 	a, err := pb.NewLeaseClient(g.upstream.Conn()).LeaseTimeToLive(outgoing(ctx),
 		&pb.LeaseTimeToLiveRequest{Keys: q.Keys})
 	if err != nil {
@@ -85,11 +86,11 @@ func (g *Gateway) withoutReservedLeases(ctx context.Context, answer []byte) ([]b
 // leaseFilter hides the reserved leases from one stream of keep-alives.
 type leaseFilter struct {
 	g     *Gateway
-	known map[int64]bool // the requested leases, and whether each is reserved
+	known map[int64]bool // whether each lease that the stream has named is reserved
 }
 
-// refused returns the answer to a client that keeps a reserved lease alive, or nil if the lease is
-// not reserved.
+// refused returns the answer to a client that keeps a reserved lease alive. It returns nil if the
+// lease is not reserved.
 func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if len(f.g.reserved.Prefixes()) == 0 {
 		return nil, nil
@@ -105,7 +106,7 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if !own {
 		return nil, nil
 	}
-	// the same as for a lease that does not exist
+	// etcd gives the same answer for a lease that does not exist
 	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).
 		Marshal()
 	if err != nil {
@@ -114,7 +115,7 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	return pieces{b}, nil
 }
 
-// ownsLease reports whether a reserved key is attached to a lease. It asks etcd under the gateway's
+// ownsLease reports whether a reserved key is attached to a lease. It queries etcd as the gateway's
 // own user.
 func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	if g.asSelf == nil || id == 0 {
@@ -122,7 +123,7 @@ func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	}
 	r, err := g.asSelf.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
 	switch {
-	case etcderrors.Code(err) == codes.PermissionDenied: // the lease has other keys, too
+	case etcderrors.Code(err) == codes.PermissionDenied: // the lease also has keys that the gateway's user may not read
 		leases, err := g.ownLeases(ctx)
 		return leases[id], err
 	case err != nil:
@@ -131,7 +132,7 @@ func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	return slices.ContainsFunc(r.Keys, func(key []byte) bool { return g.reserved.Has(string(key)) }), nil
 }
 
-// ownLeases are the leases with reserved keys.
+// ownLeases returns the leases that have reserved keys.
 func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
 	own := map[int64]bool{}
 	if g.asSelf == nil {
@@ -149,7 +150,8 @@ func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
 	return own, nil
 }
 
-// notKnown is the client's error if etcd does not tell which leases are reserved.
+// notKnown returns the client's error if the gateway could not learn from etcd which leases are
+// reserved.
 func (g *Gateway) notKnown(err error) error {
 	code := etcderrors.Code(err)
 	if code == codes.PermissionDenied {

@@ -20,8 +20,9 @@ import (
 )
 
 // Listen listens for clients at a URL in the form of etcd's --listen-client-urls: http://HOST:PORT,
-// https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. It reads the certificate,
-// its key, the CA and the revocation list for each connection, so that changed files apply at once.
+// https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. For each connection it
+// reads the certificate, its key, the CA and the revocation list again. So changed files apply at
+// once.
 func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	network, address, secure := "tcp", u.Host, false
 	switch u.Scheme {
@@ -30,7 +31,9 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 		secure = true
 	case "unix", "unixs":
 		network, address, secure = "unix", u.Host+u.Path, u.Scheme == "unixs"
-		os.Remove(address) // of an ended process; a running one loses only the socket's name
+		// This removes the socket of an ended process. A running process would lose only the
+		// socket's name.
+		os.Remove(address)
 	default:
 		return nil, fmt.Errorf("gateway: listening at %s: the scheme %q is none of http, https, unix, unixs", &u, u.Scheme)
 	}
@@ -56,7 +59,7 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	return l, nil
 }
 
-// unannouncedListener is a listener whose connections are unannounced.
+// unannouncedListener is a listener that makes its connections unannounced (package unannounced).
 type unannouncedListener struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -68,7 +71,7 @@ func (l unannouncedListener) Accept() (net.Conn, error) {
 	return unannounced.Conn(c), nil
 }
 
-// serverTLS is the TLS configuration for clients, as etcd's.
+// serverTLS returns the TLS configuration for clients. It is the same as etcd's.
 func serverTLS(certs transport.TLSInfo) (*tls.Config, error) {
 	c, err := certs.ServerConfig()
 	if err != nil {
@@ -77,8 +80,8 @@ func serverTLS(certs transport.TLSInfo) (*tls.Config, error) {
 	if certs.CRLFile != "" {
 		certs.ConfigureCRLVerification(c)
 	}
-	// The server's preference decides. A client that offers both protocols uses HTTP (curl,
-	// probes); gRPC clients offer only HTTP/2.
+	// The server's preference decides. A client that offers both protocols, such as curl or a
+	// probe, wants HTTP. gRPC clients offer only HTTP/2.
 	c.NextProtos = []string{"http/1.1", "h2"}
 	return c, nil
 }
@@ -94,8 +97,8 @@ func (b endWith) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// Pauses after a connection could not be accepted: the first one and the maximum; and the interval
-// of its log message.
+// Pauses after a connection could not be accepted (the first and the longest pause), and the
+// interval of log messages about that.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second
@@ -103,15 +106,15 @@ const (
 )
 
 // accepting is a listener that survives temporary errors. If a connection cannot be accepted
-// because this process or the machine is out of file descriptors or memory, it logs and counts
-// that, and retries. The caller handles permanent errors.
+// because this process or the machine is out of file descriptors or memory, it logs and counts the
+// error, and retries. The caller handles permanent errors.
 type accepting struct {
 	net.Listener
 	ctx     context.Context
 	log     *slog.Logger
 	metrics *hotkeys.Metrics
 	said    time.Time // time of the last message that clients cannot connect
-	told    bool      // the problem was logged, but not yet its end
+	told    bool      // the problem was logged, but its end was not logged yet
 }
 
 // Accept implements [net.Listener]. Only one goroutine calls it.
@@ -141,8 +144,8 @@ func (l *accepting) Accept() (net.Conn, error) {
 	}
 }
 
-// goesBy reports whether an error of accept is temporary: it concerns one connection, or resources
-// that may become available (accept(2)).
+// goesBy reports whether an error of accept is temporary (accept(2)). Such an error concerns only
+// one connection, or resources that may become available.
 func goesBy(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {
@@ -154,7 +157,7 @@ func goesBy(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// advice is the remedy for such an error.
+// advice returns the remedy for a temporary error of accept.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

@@ -2,14 +2,14 @@ package gateway
 
 import "sync"
 
-// Capacity of a mailbox in bytes, and a message's overhead in it.
+// Capacity of a mailbox, and the size that each message adds to its own length. Both are in bytes.
 const (
 	mailboxBytes = 4 << 20
 	messageBytes = 64
 )
 
 // mailbox holds the messages that wait to be sent on one stream. A message for many streams is in
-// memory once, and consecutive parts of the same message in a mailbox count once.
+// memory only once. Consecutive parts of the same message count once in a mailbox.
 type mailbox struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -17,8 +17,8 @@ type mailbox struct {
 	messages []pieces
 	sizes    []int
 	bytes    int
-	last     *byte // body of the last message that was put in
-	end      error // reason for the end
+	last     *byte // body of the last message that was added
+	end      error // reason for which the mailbox was closed
 	closed   bool
 }
 
@@ -28,8 +28,8 @@ func newMailbox(limit int) *mailbox {
 	return m
 }
 
-// put puts a message in. If the mailbox is full, put waits or, without wait, drops the message. It
-// reports whether the message is in.
+// put adds a message. If the mailbox is full, put waits for room, or drops the message if wait is
+// false. It reports whether the message was added.
 func (m *mailbox) put(p pieces, wait bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,7 +37,7 @@ func (m *mailbox) put(p pieces, wait bool) bool {
 		m.changed.Wait()
 	}
 	if m.closed || m.bytes >= m.limit {
-		return m.closed // no one will read it
+		return m.closed // no goroutine will read the message
 	}
 	m.add(p)
 	return true
@@ -52,7 +52,7 @@ func (m *mailbox) room() {
 	}
 }
 
-// force puts a message in even if the mailbox is full. It is for rare messages.
+// force adds a message even if the mailbox is full. It is for rare messages.
 func (m *mailbox) force(p pieces) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +71,8 @@ func (m *mailbox) add(p pieces) {
 	m.changed.Broadcast()
 }
 
-// take removes and returns all messages. It waits until there are some. After the last one it
-// returns the reason for the end.
+// take removes and returns all messages. If there are none, it waits. After the last message it
+// returns the reason for which the mailbox was closed.
 func (m *mailbox) take() ([]pieces, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +87,7 @@ func (m *mailbox) take() ([]pieces, error) {
 	return all, nil
 }
 
-// sent records that the messages that were taken last have been sent.
+// sent records that the messages that take returned last were sent.
 func (m *mailbox) sent() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,8 +104,8 @@ func (m *mailbox) isClosed() bool {
 	return m.closed
 }
 
-// close ends a mailbox with a reason. Its messages may still be taken. Only the first reason
-// counts.
+// close closes a mailbox with a reason. take still returns the messages in it. Only the first
+// call's reason counts.
 func (m *mailbox) close(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// advertise rewrites MemberList's answer so that clients reach every member through the gateway.
-// Learners without client addresses get none, because they do not serve clients yet.
+// advertise returns a function that rewrites etcd's answer to MemberList. Each member gets the
+// addresses urls, so that clients reach it through the gateway. Learners without client addresses
+// get none, because they do not serve clients yet.
 func advertise(urls []string) func(context.Context, []byte) ([]byte, error) {
 	return func(_ context.Context, answer []byte) ([]byte, error) {
 		var r pb.MemberListResponse

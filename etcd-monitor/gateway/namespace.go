@@ -10,11 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A namespace is a prefix of all of the clients' keys at etcd, which clients do not see (etcd's
-// client/v3/namespace does the same for calls of its own client). Everything behind it, including
-// counters and placement, uses the names at etcd.
+// A namespace is a prefix of all of the clients' keys at etcd. Clients do not see it. (etcd's
+// client/v3/namespace does the same for calls of its own client.) The gateway adds it first.
+// Counters, placement and all other code use the names at etcd.
 
-// namespace is the prefix; "": none.
+// namespace is the prefix; "" means none.
 type namespace []byte
 
 // in converts a key, or the beginning of a range, to its name at etcd. An empty key stays empty,
@@ -26,7 +26,8 @@ func (n namespace) in(key []byte) []byte {
 	return append(bytes.Clone(n), key...)
 }
 
-// end converts the end of a range. A range to the last key becomes one to the namespace's last key.
+// end converts the end of a range. A range up to the last key becomes a range up to the namespace's
+// last key.
 func (n namespace) end(end []byte) []byte {
 	switch {
 	case len(end) == 0:
@@ -46,7 +47,7 @@ func (n namespace) out(kvs ...*mvccpb.KeyValue) {
 	}
 }
 
-// namespaced is the key-value service in a namespace.
+// namespaced is a key-value service for clients in a namespace.
 type namespaced struct {
 	namespace
 	next pb.KVServer
@@ -168,7 +169,7 @@ func (n namespace) watchIn(q *pb.WatchCreateRequest) {
 	if len(n) == 0 {
 		return
 	}
-	if len(q.Key) == 0 { // etcd treats it as the first key
+	if len(q.Key) == 0 { // etcd treats an empty key as the first key
 		q.Key = []byte{0}
 	}
 	q.Key, q.RangeEnd = n.in(q.Key), n.end(q.RangeEnd)
@@ -181,7 +182,7 @@ func (n namespace) watchOut(r *pb.WatchResponse) {
 	}
 }
 
-// leaseOut reduces the answer to LeaseTimeToLive to the namespace's keys.
+// leaseOut removes the keys outside of the namespace from an answer to LeaseTimeToLive.
 func (n namespace) leaseOut(_ context.Context, answer []byte) ([]byte, error) {
 	var r pb.LeaseTimeToLiveResponse
 	if err := r.Unmarshal(answer); err != nil {
@@ -201,7 +202,7 @@ func (n namespace) leaseOut(_ context.Context, answer []byte) ([]byte, error) {
 	return b, nil
 }
 
-// forwarded is the key-value service that etcd itself serves.
+// forwarded is a key-value service that forwards all requests to etcd.
 type forwarded struct{ next pb.KVClient }
 
 // Range implements [pb.KVServer].

@@ -16,16 +16,16 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// TestNamespace: with a namespace everything works as without one (TestDifferential), and at etcd
-// all names have the prefix. The gateway reads what etcd's own client with a namespace writes, and
-// vice versa. A key is placed by its name at etcd; it is then read from the network and guarded.
+// TestNamespace checks that everything works in a namespace, and that at etcd all names have the
+// prefix. The gateway reads what etcd's own client with a namespace writes, and vice versa. A key
+// is placed under its name at etcd. The gateway then reads it from the switches and guards it.
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	w := &world{t: t, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
 		hotkeys.Bounds{}, nil)}
 	direct := etcdtest.Client(t, c.Endpoints()...)
-	for _, key := range []string{"team/placed", "placed"} { // the second one is outside of the namespace
+	for _, key := range []string{"team/placed", "placed"} { // the second key is outside of the namespace
 		if _, err := (placement.Store{KV: direct, Prefix: placement.DefaultPrefix}).Put(t.Context(), key,
 			w.slots.Add()); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestNamespace(t *testing.T) {
 				t.Errorf("%s: the former value is of %q", name, r.Events[0].PrevKv.Key)
 			}
 		}
-		for range 3 { // the first of them may go to etcd
+		for range 3 { // the first read may go to etcd
 			if r, err := client.Get(t.Context(), "placed"); err != nil || len(r.Kvs) != 1 ||
 				string(r.Kvs[0].Key) != "placed" || string(r.Kvs[0].Value) != "2" {
 				t.Errorf("%s: %v, %v", name, r, err)
@@ -112,7 +112,7 @@ func TestNamespace(t *testing.T) {
 		}
 		election.Close()
 
-		// Nothing outside of the namespace is changed.
+		// This delete must not change keys outside of the namespace.
 		if _, err := client.Delete(t.Context(), "", clientv3.WithFromKey()); err != nil {
 			t.Fatal(name, err)
 		}

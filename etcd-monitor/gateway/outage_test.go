@@ -24,7 +24,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// beginGRPCProxy starts etcd's own proxy, as "etcd grpc-proxy start" does, until the test ends.
+// beginGRPCProxy starts etcd's own proxy until the test ends, as "etcd grpc-proxy start" does.
 func beginGRPCProxy(t testing.TB, endpoints ...string) string {
 	t.Helper()
 	c := etcdtest.ClientWith(t, clientv3.Config{Endpoints: endpoints, DialOptions: []grpc.DialOption{
@@ -47,10 +47,10 @@ func beginGRPCProxy(t testing.TB, endpoints ...string) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestOutage: clients see the same behaviour of an etcd that stops and comes back within their
-// timeouts through a gateway, directly, and through etcd's own proxy. A write that begins during
-// the outage waits and is executed. A write in progress may have an unknown outcome. No write is
-// executed twice.
+// TestOutage stops etcd and restarts it within the clients' timeouts. Clients must see the same
+// behaviour through a gateway, directly, and through etcd's own proxy. A write that begins during
+// the outage waits and is executed. A write in progress may have an unknown outcome. No write may
+// be executed twice.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -71,13 +71,13 @@ func TestOutage(t *testing.T) {
 		way           string
 		done, unknown int
 		first         time.Duration // duration of the write that began during the outage
-		err           error         // error of that write, or an error that the outage does not explain
+		err           error         // error of this write, or an error that the outage does not explain
 	}
 	outcomes := make(chan outcome)
 	gone, stop := make(chan struct{}), make(chan struct{})
 	for way, endpoint := range ways {
 		client, other := etcdtest.Client(t, endpoint), etcdtest.Client(t, endpoint)
-		for _, c := range []*clientv3.Client{client, other} { // both connect before etcd stops
+		for _, c := range []*clientv3.Client{client, other} { // both clients connect before etcd stops
 			if _, err := c.Get(t.Context(), way); err != nil {
 				t.Fatal(way, err)
 			}
@@ -133,7 +133,7 @@ func TestOutage(t *testing.T) {
 		if version < int64(o.done) || version > int64(o.done+o.unknown) || o.done == 0 {
 			t.Errorf("%s: of %d writes %d were done and of %d it is not known, and etcd has %d", o.way, o.done+o.unknown, o.done, o.unknown, version)
 		}
-		if o.unknown > 2 { // one in progress when etcd stopped, and one at a starting etcd
+		if o.unknown > 2 { // one write in progress when etcd stopped, and one at an etcd that is starting
 			t.Errorf("%s: of %d writes it is not known whether they were done; only one can have been under way", o.way, o.unknown)
 		}
 		t.Logf("%s: %d writes done, %d unknown, %d executed; the first waited for %v", o.way, o.done, o.unknown, version, o.first)
@@ -143,7 +143,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// slowKeys is a key-value service whose writes take longer than it waits for them.
+// slowKeys is a key-value service that gives up waiting for its writes before they are done.
 type slowKeys struct {
 	forwarded
 	writes atomic.Int32
@@ -155,9 +155,9 @@ func (s *slowKeys) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error)
 	return nil, status.Error(s.code, "the service's own patience is at its end")
 }
 
-// TestImpatience: etcd's client attributes DeadlineExceeded and Canceled, while its own context is
-// not done, to its connection and resends a write. A gateway that has stopped waiting must not
-// return these errors, because etcd may still execute the first write.
+// TestImpatience checks the errors of a gateway that has stopped waiting for etcd. etcd's client
+// resends a write after DeadlineExceeded or Canceled, unless its own context is done. So the
+// gateway must not return these errors, because etcd may still execute the first write.
 func TestImpatience(t *testing.T) {
 	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
 		u, err := Dial(UpstreamConfig{Endpoints: []string{testport.Free(t)}})
@@ -178,7 +178,7 @@ func TestImpatience(t *testing.T) {
 	}
 }
 
-// TestShutdownWithoutEtcd: requests that wait for etcd do not delay a gateway's end.
+// TestShutdownWithoutEtcd checks that requests that wait for etcd do not delay a gateway's end.
 func TestShutdownWithoutEtcd(t *testing.T) {
 	for way, served := range ways {
 		g := beginWay(t, served, testport.Free(t))

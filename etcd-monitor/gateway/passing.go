@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
-// Methods of the key-value service that are passed on, or served without a gRPC server.
+// Methods of the key-value service that the gateway forwards, or serves without a gRPC server.
 const (
 	rangeMethod  = "/etcdserverpb.KV/Range"
 	putMethod    = "/etcdserverpb.KV/Put"
@@ -20,13 +20,13 @@ const (
 	txnMethod    = "/etcdserverpb.KV/Txn"
 )
 
-// passer is a key-value service that knows which requests need not be understood, and what to send
-// to etcd for them. See guarded.Server.
+// passer is a key-value service that knows which requests the gateway may forward without
+// understanding them. It also knows what to send to etcd for such a request. See guarded.Server.
 type passer interface {
 	Pass(method string, request []byte) *guarded.Passage
 }
 
-// prompt is a key-value service that answers some reads without waiting. See guarded.Server.
+// prompt is a key-value service that can answer some reads without waiting. See guarded.Server.
 type prompt interface {
 	RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool)
 }
@@ -35,14 +35,15 @@ type prompt interface {
 // to etcd.
 type passing struct {
 	g       *Gateway
-	passer  passer      // nil: no request is passed on
-	prompt  prompt      // nil: no read is answered without waiting
-	keys    pb.KVServer // serves the remaining requests; nil: etcd serves keys, and all are passed on
+	passer  passer      // if nil, no request is forwarded
+	prompt  prompt      // if nil, no read is answered without waiting
+	keys    pb.KVServer // serves the remaining requests; if nil, etcd serves keys, and all requests are forwarded
 	methods map[string]bool
-	ends    map[string]func(codes.Code, time.Duration) // counts the end of a request, by its kind
+	ends    map[string]func(codes.Code, time.Duration) // functions that count a request's end, by its kind
 }
 
-// newPassing makes the router of a gateway whose keys server serves; nil: etcd does.
+// newPassing makes the router of a gateway whose keys server serves. If server is nil, etcd serves
+// the keys.
 func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 	p := &passing{g: g, methods: map[string]bool{}, ends: map[string]func(codes.Code, time.Duration){}}
 	for _, kind := range []string{kindGet, kindRange, kindPut, kindDelete, kindDeleteRange, kindTxn} {
@@ -52,7 +53,7 @@ func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 		}
 	}
 	p.keys = g.keys
-	if len(g.names) == 0 { // otherwise every name is changed
+	if len(g.names) == 0 { // a namespace changes every name
 		p.passer, _ = server.(passer)
 		p.prompt, _ = server.(prompt)
 	}
@@ -67,7 +68,7 @@ func (p *passing) May(method string) bool { return p.methods[method] }
 
 // Plan implements relay.Router.
 func (p *passing) Plan(method string, metadata func(string) string, message []byte) *relay.Plan {
-	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // the client wants to know who has answered
+	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // the client has asked who answers
 		return nil
 	}
 	if p.keys == nil {
@@ -110,8 +111,8 @@ func (p *passing) aim(plan *relay.Plan, at aim) {
 	}
 }
 
-// first prefers a connected member for a request, and counts whether the request went there; ""
-// means any.
+// first makes a request prefer a member, if it is connected, and counts whether the request went
+// there. If member is "", no member is preferred.
 func first(plan *relay.Plan, member string, count func(member string)) {
 	plan.First = member
 	plan.Sent = func(there bool) {
@@ -123,7 +124,7 @@ func first(plan *relay.Plan, member string, count func(member string)) {
 	}
 }
 
-// readAtLeader sends a read to the leader, if the leader has few reads in progress.
+// readAtLeader sends a read to the leader, if the leader has only few reads in progress.
 func (p *passing) readAtLeader(plan *relay.Plan) {
 	u, done := p.g.upstream, plan.Done
 	leader := u.beginRead()
@@ -148,8 +149,8 @@ func (p *passing) toLeader(plan *relay.Plan) {
 	}
 }
 
-// serve makes the key-value service answer a request, bypassing this process's gRPC server. nil
-// means that the request is malformed, which that server reports.
+// serve makes the key-value service answer a request, without this process's gRPC server. If serve
+// returns nil, the request is malformed. The gRPC server then reports that.
 func (p *passing) serve(method string, message []byte) *relay.Plan {
 	switch method {
 	case rangeMethod:
@@ -169,7 +170,7 @@ func (p *passing) serve(method string, message []byte) *relay.Plan {
 	return nil
 }
 
-// now answers a read of a placed key if that requires no waiting.
+// now answers a read of a placed key if that needs no waiting.
 func (p *passing) now(r *pb.RangeRequest) (relay.Message, bool) {
 	answer, ok := p.prompt.RangeNow(r)
 	if !ok {
@@ -199,8 +200,8 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 // see records the revision of an answer.
 func (p *passing) see(head []byte, _ int) { p.g.newest.Saw(revisionOf(head)) }
 
-// count counts the keys of a passed-on request. It returns the request's kind, and the member it
-// should go to.
+// count counts the keys of a request that is forwarded. It returns the request's kind, and the
+// member to which the request should go.
 func (p *passing) count(at *guarded.Passage) (kind string, towards aim) {
 	switch {
 	case at.Range != nil:

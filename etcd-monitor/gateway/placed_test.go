@@ -32,16 +32,17 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// ownPrefix is the prefix of all of the project's own keys, the controllers' and the gateways'.
+// ownPrefix is the prefix of the keys that the controllers and the gateways use themselves.
 const ownPrefix = "/netcraq/"
 
-// world is a set of gateways to one etcd, whose keys are continuously placed and removed at random.
+// world is a set of gateways in front of one etcd. The test continuously places and removes random
+// keys of this etcd.
 type world struct {
 	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *etcdtest.Slots
 	metrics *hotkeys.Metrics
-	absent  []string // placed although they do not exist, and not removed
+	absent  []string // keys that are placed although they do not exist, and that are not removed
 }
 
 func newWorld(t *testing.T, absent ...string) *world {
@@ -63,7 +64,7 @@ func newWorld(t *testing.T, absent ...string) *world {
 	return w
 }
 
-// place places every key of etcd, and some missing ones, and removes some of them again.
+// place repeatedly places every key of etcd and some missing keys, and removes random ones.
 func (w *world) place(ctx context.Context, client *clientv3.Client) {
 	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
 	entries := map[string]placement.Entry{}
@@ -108,13 +109,13 @@ func (w *world) gateway() string {
 	return w.gatewayBefore(w.cluster.Endpoints()...)
 }
 
-// gatewayBefore starts a gateway with these endpoints of etcd.
+// gatewayBefore starts a gateway in front of these endpoints of etcd.
 func (w *world) gatewayBefore(endpoints ...string) string {
 	w.t.Helper()
 	return w.gatewayOf("", endpoints...)
 }
 
-// gatewayOf starts a gateway with a namespace.
+// gatewayOf starts a gateway with a namespace in front of these endpoints of etcd.
 func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	w.t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
@@ -137,7 +138,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	}
 	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil),
 		guardedshell.NewGoroutines(), new(Newest)
-	w.t.Cleanup(func() { // after the gateway has ended
+	w.t.Cleanup(func() { // the cleanup runs after the gateway has ended
 		runtime.Close()
 		sessions.Close()
 		follower.Close()
@@ -152,7 +153,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 		Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
-// TestPlaced: etcd's own tools do not notice that keys are placed and removed.
+// TestPlaced checks that etcd's own tools do not notice when keys are placed and removed.
 func TestPlaced(t *testing.T) {
 	t.Parallel()
 	for name, path := range etcdctls(t) {
@@ -184,14 +185,14 @@ func TestPlaced(t *testing.T) {
 	})
 }
 
-// counts increases counters by transactions through two gateways, and reads through both. No
-// increase is lost, and a read after an increase sees it.
+// counts increases counters with transactions through two gateways, and reads the counters through
+// both. No increase may be lost, and a read after an increase must see it.
 func counts(t *testing.T, w *world) {
 	t.Helper()
 	const each, keys = 150, 3
 	clients := []*clientv3.Client{etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.gateway())}
 	var mu sync.Mutex
-	done := make([]int, keys) // acknowledged increases
+	done := make([]int, keys) // number of acknowledged increases, by key
 	var wg sync.WaitGroup
 	for i, c := range clients {
 		other := clients[1-i]
@@ -252,7 +253,7 @@ func counts(t *testing.T, w *world) {
 	}
 }
 
-// exposed is Prometheus' text form of the metrics.
+// exposed returns the metrics in Prometheus' text form.
 func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -262,8 +263,8 @@ func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	return page.Body.String()
 }
 
-// TestMetrics: requests are counted by kind, errors, read keys, and etcd's time, whether the
-// key-value service is passed on or served.
+// TestMetrics checks that requests are counted by kind, and that errors, read keys and etcd's time
+// are counted. It tests a gateway that forwards the key-value service, and one that serves it.
 func TestMetrics(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -284,16 +285,17 @@ func TestMetrics(t *testing.T) {
 				client.Get(t.Context(), "k")
 			}
 			client.Get(t.Context(), "k", clientv3.WithPrefix())
-			// counted as a get, not as a read of a key that could be in the network
+			// counted as a get, but not as a read of the key, because the switches cannot answer it
 			client.Get(t.Context(), "old", clientv3.WithRev(1))
 			client.Put(t.Context(), "k", "v")
 			client.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("k", "w"),
 				clientv3.OpDelete("k")}, nil)).Commit()
 			client.Delete(t.Context(), "k")
 			client.Delete(t.Context(), "k", clientv3.WithPrefix())
-			client.Put(t.Context(), "", "v") // an empty key
+			client.Put(t.Context(), "", "v") // the key is empty
 			client.Grant(t.Context(), 60)
-			// The relay counts an answer after it has passed it on, so the client may be faster.
+			// The relay counts an answer after it has forwarded it, so the client may see the
+			// answer first.
 			want := []string{
 				`etcd_monitor_requests_total{kind="get"} 4`, `etcd_monitor_requests_total{kind="range"} 1`, `etcd_monitor_requests_total{kind="put"} 2`, `etcd_monitor_requests_total{kind="txn"} 1`,
 				`etcd_monitor_requests_total{kind="delete"} 1`, `etcd_monitor_requests_total{kind="delete_range"} 1`, `etcd_monitor_requests_total{kind="LeaseGrant"} 1`,
@@ -313,8 +315,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestHistories: clients of two gateways, over TCP as the command serves them, see linearizable
-// keys, values, versions and revisions while keys are placed and removed.
+// TestHistories checks that clients of two gateways see linearizable keys, values, versions and
+// revisions while keys are placed and removed. The gateways serve over TCP, as the command does.
 func TestHistories(t *testing.T) {
 	w := newWorld(t)
 	etcd := etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -351,7 +353,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// hits is the number of reads that the network has answered.
+// hits returns the number of reads that the switches have answered.
 func (w *world) hits() (n int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w.metrics)

@@ -18,15 +18,16 @@ import (
 	"github.com/netcraq/netcraq/internal/etcdversion"
 )
 
-// etcd's answer to a progress request says how far the stream's watches are, but only if the member
-// sends its answers in order ([etcdversion.OrdersProgress]). For any other member the gateway makes
-// no such requests itself, and concludes nothing from the answers to clients' requests.
+// etcd's answer to a progress request names a revision that all watches of the stream have reached.
+// This is only true if the member sends its answers in order ([etcdversion.OrdersProgress]). To any
+// other member the gateway sends no progress requests of its own. It then also concludes nothing
+// from the answers to clients' requests.
 
 const (
 	versionWait   = time.Second            // timeout for a member's answer
 	versionPause  = 10 * time.Second       // pause after a failed query for a version
-	reachInterval = 500 * time.Millisecond // interval of queries to an etcd that does not answer
-	reachWarning  = time.Second            // time without an answer until it logs a warning
+	reachInterval = 500 * time.Millisecond // interval of queries while etcd does not answer
+	reachWarning  = time.Second            // time without an answer after which the gateway logs a warning
 )
 
 // memberVersions knows the versions of etcd's members.
@@ -36,11 +37,11 @@ type memberVersions struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	known  map[uint64]memberVersion // versions by the member's ID
+	known  map[uint64]memberVersion // versions by the members' ID
 	warned map[string]bool          // logged warnings, by endpoint and version
 }
 
-// memberVersion is the result of a query for a member's version, or the failure of that query.
+// memberVersion is the version of a member, or the error of querying it.
 type memberVersion struct {
 	orders bool
 	asked  time.Time
@@ -52,8 +53,9 @@ func newMemberVersions(u *Upstream, log *slog.Logger) *memberVersions {
 		warned: map[string]bool{}}
 }
 
-// orders reports whether the process that has run etcd's member since a given time sends its
-// answers in order. It queries with ctx's metadata, because etcd may require a user.
+// orders reports whether an etcd member sends its answers in order. The answer holds for the
+// process that has run the member since the given time. orders queries the member with ctx's
+// metadata, because etcd may require a user.
 func (v *memberVersions) orders(ctx context.Context, member uint64, since time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,8 +73,8 @@ func (v *memberVersions) orders(ctx context.Context, member uint64, since time.T
 	return k.orders
 }
 
-// judge reports whether members of a version send their answers in order. It warns once for each
-// endpoint and version that does not. The caller holds mu.
+// judge reports whether members of a version send their answers in order. If they do not, it logs a
+// warning, but only once for each endpoint and version. The caller holds mu.
 func (v *memberVersions) judge(endpoint, version string) bool {
 	if etcdversion.OrdersProgress(version) {
 		return true
@@ -86,8 +88,8 @@ func (v *memberVersions) judge(endpoint, version string) bool {
 	return false
 }
 
-// Reach waits until etcd answers or the gateway ends. It warns if etcd does not answer, and then of
-// members that are too old.
+// Reach waits until etcd answers or the gateway ends. It logs a warning if etcd does not answer.
+// Afterwards it logs a warning for each member that is too old.
 func (g *Gateway) Reach() {
 	began, warned := time.Now(), false
 	for {
@@ -121,8 +123,8 @@ func (g *Gateway) Reach() {
 	}
 }
 
-// Answers queries etcd's status once, without waiting for a connection that cannot be made. It
-// returns an error if no member answers; a refusal counts as an answer.
+// Answers queries etcd's status once. It does not wait for a connection that cannot be made. It
+// returns an error if no member answers. A refusal counts as an answer.
 func (u *Upstream) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, versionWait)
 	defer cancel()
@@ -136,14 +138,14 @@ func (u *Upstream) Answers(ctx context.Context) error {
 	return nil
 }
 
-// status queries a member's status, with ctx's metadata.
+// status queries the status of a member with ctx's metadata.
 func (u *Upstream) status(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionWait)
 	defer cancel()
 	return pb.NewMaintenanceClient(u.Conn()).Status(toMember(ctx, endpoint), &pb.StatusRequest{})
 }
 
-// ordersProgress reports whether etcd's answers on the client's own stream come in order. It may
+// ordersProgress reports whether etcd's answers on the client's own stream are in order. It may
 // query etcd, so the caller must not hold locks.
 func (s *watchStream) ordersProgress() bool {
 	if s.ordered.Load() {

@@ -16,9 +16,10 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestEarlyProgress: with an etcd that may announce progress before earlier events, no watcher
-// loses an event. The gateway does not query such an etcd itself, and ignores its answers to
-// clients. Watches are shared after their first event nevertheless.
+// TestEarlyProgress uses an etcd that may announce progress before it has sent earlier events. No
+// watcher may lose an event. The gateway makes no progress requests of its own to such an etcd, and
+// draws no conclusions from its answers to clients. Watches are still shared after their first
+// event.
 func TestEarlyProgress(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"3.4.23", "3.5.7", "of its own"} {
@@ -33,10 +34,10 @@ func TestEarlyProgress(t *testing.T) {
 			early.Revision.Store(mustPut(t, direct, "other"))
 			now := watchMany(t, g.Endpoint, 2, 1, 1, "k")
 			past := etcdtest.Client(t, g.Endpoint)
-			like := metadata.AppendToOutgoingContext(t.Context(), "stream", "0") // the metadata of watchMany's first stream
+			like := metadata.AppendToOutgoingContext(t.Context(), "stream", "0") // metadata of watchMany's first stream
 			seen := past.Watch(like, "k", clientv3.WithRev(first), clientv3.WithCreatedNotify())
 			<-seen
-			if err := past.RequestProgress(like); err != nil { // etcd's own answer comes too early
+			if err := past.RequestProgress(like); err != nil { // etcd answers this request too early
 				t.Fatal(err)
 			}
 			if r := <-seen; !r.IsProgressNotify() {
@@ -78,8 +79,8 @@ func mustPut(t testing.TB, c *clientv3.Client, key string) (revision int64) {
 	return r.Header.Revision
 }
 
-// TestInstalledEtcd: with the etcd on PATH, which packages.txt installs and which may be old,
-// watches from now on and from the past are shared and get each event.
+// TestInstalledEtcd uses the etcd on PATH, which packages.txt installs and which may be old.
+// Watches that start now or in the past must be shared, and get each event.
 func TestInstalledEtcd(t *testing.T) {
 	t.Parallel()
 	path, err := exec.LookPath("etcd")
@@ -98,7 +99,7 @@ func TestInstalledEtcd(t *testing.T) {
 	mustPut(t, direct, "other")
 	var log syncbuffer.Buffer
 	g := begin(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, client)
-	go g.Reach() // warns of an old version
+	go g.Reach() // Reach warns of an old version
 	all := watchMany(t, g.Endpoint, 3, 1, 2, "k", clientv3.WithRev(first))
 	last := mustPut(t, direct, "k")
 	for i, ch := range all {

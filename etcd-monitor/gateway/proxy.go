@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The transparent proxy. The existing Go modules for this are from 2018, and use a codec interface
-// that gRPC has replaced.
+// This file is the transparent proxy. The existing Go modules for this purpose are from 2018, and
+// use a codec interface that gRPC has replaced.
 
-// methods maps etcd's methods, as /SERVICE/METHOD, to whether they stream. Other methods are passed
-// on as streams, which include single requests.
+// methods has the known methods of etcd, as /SERVICE/METHOD. The value reports whether the method
+// streams. The gateway forwards other methods as streams, which works for single requests, too.
 var methods = func() map[string]bool {
 	s := grpc.NewServer()
 	pb.RegisterKVServer(s, nil)
@@ -42,7 +42,7 @@ var methods = func() map[string]bool {
 	return out
 }()
 
-// pass handles all methods that this process does not serve.
+// pass forwards a call of a method that this process does not serve.
 func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	method, _ := grpc.MethodFromServerStream(down)
 	streams, known := methods[method]
@@ -66,7 +66,7 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	return g.passStream(method, down)
 }
 
-// passOne passes on a single request.
+// passOne forwards a single request to etcd.
 func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	kind := path.Base(method)
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
@@ -128,8 +128,8 @@ func (g *Gateway) stream(ctx context.Context, method string) (grpc.ClientStream,
 		grpc.ForceCodecV2(g.codec))
 }
 
-// passStream passes on messages in both directions until etcd or the client ends the stream, or the
-// gateway is stopped.
+// passStream forwards messages in both directions. It ends when etcd or the client ends the stream,
+// or when the gateway is stopped.
 func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
@@ -139,8 +139,8 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	go func() {
-		// Passes on the client's messages. It ends at the latest when the handler's stream does.
-		// Receiving reports the errors of sending to etcd.
+		// This loop forwards the client's messages. It ends no later than the handler's stream. The
+		// receiving side reports the errors of sending to etcd.
 		for {
 			var request frame
 			err := down.RecvMsg(&request)
@@ -157,7 +157,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 			}
 		}
 	}()
-	// A watch gets its header long before its first answer, and clients wait for the header.
+	// A watch's header arrives long before the first answer, and clients wait for the header.
 	header, err := up.Header()
 	if err == nil && header != nil {
 		if err := down.SendHeader(own(header)); err != nil {
@@ -182,7 +182,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	}
 }
 
-// The streaming methods that show keys.
+// The streaming methods whose messages contain keys.
 const (
 	watchMethod    = "/etcdserverpb.Watch/Watch"
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
@@ -190,8 +190,8 @@ const (
 
 const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
-// whileServing returns a request's context, which ends when the gateway is stopped while the
-// request waits for a connection to etcd. A request that was sent may still get its answer.
+// whileServing returns a context for a request. It ends if the gateway is stopped while the request
+// waits for a connection to etcd. A request that was already sent may still get its answer.
 func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.stopping, func() {
@@ -205,8 +205,8 @@ func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// unlessStopped returns the error for a request or a stream. A stopping server returns etcd's error
-// for that, so that clients use another one.
+// unlessStopped returns the error for the client. If the gateway is stopping, this is the error of
+// a stopping etcd, so that clients use another server.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped
@@ -214,7 +214,7 @@ func (g *Gateway) unlessStopped(err error) error {
 	return err
 }
 
-// own removes the connection's own entries from metadata that came from etcd.
+// own removes from etcd's metadata the entries that concern only the connection to etcd.
 func own(md metadata.MD) metadata.MD {
 	for k := range md {
 		if hopByHop(k) {

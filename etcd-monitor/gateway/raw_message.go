@@ -8,10 +8,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// frame is a message's bytes.
+// frame is a message as bytes, unparsed.
 type frame struct{ bytes []byte }
 
-// pieces is a message's bytes in several pieces, which other streams may send at the same time.
+// pieces is a message as several byte slices. Other streams may send the same slices at the same
+// time.
 type pieces [][]byte
 
 func (p pieces) len() (n int) {
@@ -21,7 +22,8 @@ func (p pieces) len() (n int) {
 	return n
 }
 
-// body is the address of the last piece, which is most of a message that goes to many streams.
+// body returns the address of the last piece. For a message that goes to many streams, this piece
+// has most of the bytes.
 func (p pieces) body() *byte {
 	if len(p) == 0 || len(p[len(p)-1]) == 0 {
 		return nil
@@ -29,8 +31,8 @@ func (p pieces) body() *byte {
 	return &p[len(p)-1][0]
 }
 
-// codec leaves frames unchanged, and treats all other messages as gRPC's own codec for protocol
-// buffers. It has the same name as that codec, because the name is sent over the wire.
+// codec leaves frames unchanged. It handles all other messages like gRPC's own codec for protocol
+// buffers. It has the same name as gRPC's codec, because the name is sent over the wire.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -62,7 +64,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal implements [encoding.CodecV2].
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if f, ok := v.(*frame); ok {
-		f.bytes = data.Materialize() // a copy, because gRPC reuses its buffers
+		f.bytes = data.Materialize() // Materialize copies, because gRPC reuses its buffers
 		return nil
 	}
 	if err := c.proto.Unmarshal(data, v); err != nil {

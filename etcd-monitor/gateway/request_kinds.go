@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Kinds of requests of the key-value service in metrics. Other methods appear under their own
-// names.
+// Kinds of the key-value service's requests in metrics. Other methods have their own names there.
 const (
 	kindGet         = "get" // a Range of one key
 	kindRange       = "range"
@@ -19,14 +18,14 @@ const (
 	kindCompact     = "compact"
 )
 
-// look counts the keys of a request that is passed on as bytes. It returns the request's kind and
-// aim.
+// look counts the keys of a request that the gateway forwards as bytes. It returns the request's
+// kind and aim.
 func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var r pb.RangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindRange, aim{} // etcd will report the error
+			return kindRange, aim{} // etcd will report the error in the request
 		}
 		kind := g.lookRange(&r)
 		if kind == kindGet {
@@ -34,7 +33,7 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 		}
 		return kind, g.upstream.sizes.aim(&r)
 	case "/etcdserverpb.KV/Put":
-		key, _ := field(request, keyField, protowire.BytesType) // without the value, which may be large
+		key, _ := field(request, keyField, protowire.BytesType) // the value may be large, so it is not parsed
 		g.countWrite(key)
 		return kindPut, aim{to: aWrite}
 	case "/etcdserverpb.KV/DeleteRange":
@@ -57,7 +56,7 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	return path.Base(method), aim{}
 }
 
-// aimOfTxn is the aim of a transaction.
+// aimOfTxn returns the member that should get a transaction.
 func aimOfTxn(r *pb.TxnRequest) aim {
 	if changes(r) {
 		return aim{to: aWrite}
@@ -65,8 +64,8 @@ func aimOfTxn(r *pb.TxnRequest) aim {
 	return aim{}
 }
 
-// changes reports whether any branch of a transaction may change something. Each of etcd's members
-// answers read-only transactions itself, like ranges.
+// changes reports whether any branch of a transaction may change something. If none does, each
+// member of etcd can answer the transaction itself, like a range.
 func changes(r *pb.TxnRequest) bool {
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {
@@ -101,7 +100,7 @@ func (g *Gateway) lookDelete(r *pb.DeleteRangeRequest) string {
 }
 
 // lookTxn counts the keys that any branch of a transaction may write. It does not count reads,
-// because the network answers no transactions.
+// because the switches do not answer transactions.
 func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {
@@ -117,8 +116,8 @@ func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	}
 }
 
-// countRead and countWrite count a read or write of a key, unless the key is reserved, because such
-// requests are refused.
+// countRead and countWrite count a read or write of a key. They ignore reserved keys, because
+// requests for these keys are refused.
 
 func (g *Gateway) countRead(key []byte) {
 	if !g.reserved.Has(string(key)) {

@@ -26,8 +26,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestReservedKeysAreHidden: clients cannot read the project's own keys through a gateway, by
-// ranges, transactions, watches, snapshots, or their JSON forms.
+// TestReservedKeysAreHidden checks that clients cannot read the project's own keys through a
+// gateway. It tries ranges, transactions, watches, snapshots, and their JSON forms.
 func TestReservedKeysAreHidden(t *testing.T) {
 	w := newWorld(t)
 	gateway := w.gateway()
@@ -77,7 +77,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		b, _ := io.ReadAll(a.Body) // a watch does not end until it is cancelled
+		b, _ := io.ReadAll(a.Body) // a watch does not end until the client cancels it
 		a.Body.Close()
 		cancel()
 		if len(b) == 0 || shows(b) {
@@ -85,7 +85,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 		}
 	}
 
-	// From the first revision on, including previous values.
+	// Watch all keys from the first revision on, including previous values.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	seen := map[string]bool{}
@@ -95,7 +95,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := direct.Put(t.Context(), "last", "of "+name); err != nil { // names in values are not hidden
+	if _, err := direct.Put(t.Context(), "last", "of "+name); err != nil { // a reserved name in a value is not hidden
 		t.Fatal(err)
 	}
 	last := ""
@@ -123,7 +123,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 			t.Errorf("a watch of all keys shows %s", key)
 		}
 	}
-	// A watch of only reserved keys is refused, whatever other watches are on the same stream.
+	// A watch of only reserved keys is refused, even if other watches are on the same stream.
 	for _, only := range []clientv3.WatchChan{through.Watch(ctx, name, clientv3.WithRev(1)),
 		through.Watch(ctx, ownPrefix, clientv3.WithPrefix()), through.Watch(ctx, "/netcraq/leader")} {
 		if a, open := <-only; open && a.Err() == nil {
@@ -135,8 +135,8 @@ func TestReservedKeysAreHidden(t *testing.T) {
 	}
 }
 
-// TestDeleteEverything: a client that deletes everything deletes its own keys, but not the
-// controllers' or the gateways'.
+// TestDeleteEverything checks that a client that deletes everything deletes only clients' keys. The
+// keys of the controllers and gateways must remain.
 func TestDeleteEverything(t *testing.T) {
 	w := newWorld(t)
 	through, direct := etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -174,8 +174,8 @@ func TestDeleteEverything(t *testing.T) {
 	}
 }
 
-// TestReservedLeases: the leases of gateways and controllers are not listed, and do not exist for a
-// client that names them. Clients' own leases work as usual.
+// TestReservedLeases checks that the leases of gateways and controllers are not listed. For a
+// client that names them, they do not exist. Clients' own leases must work as usual.
 func TestReservedLeases(t *testing.T) {
 	w := newWorld(t)
 	through, direct := etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -215,7 +215,7 @@ func TestReservedLeases(t *testing.T) {
 		}
 		return session != 0
 	})
-	if _, err := through.Put(ctx, "k", "v"); err != nil { // attached to the session's lease, which ends with it
+	if _, err := through.Put(ctx, "k", "v"); err != nil {
 		t.Fatal(err)
 	}
 	if got := leases(through); len(got) != 2 || !slices.Contains(got, mine) || !slices.Contains(got, empty) {
@@ -242,7 +242,7 @@ func TestReservedLeases(t *testing.T) {
 		len(r.Keys) != 1 || string(r.Keys[0]) != "mine" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// Also on one stream, in either order.
+	// The same holds on one stream, in either order of the leases.
 	stream, err := pb.NewLeaseClient(through.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +274,9 @@ func TestReservedLeases(t *testing.T) {
 	}
 }
 
-// TestReservedInNamespace: in a namespace the names at etcd decide. A reserved key stays reserved
-// under the client's name for it, and a client's key that looks reserved is an ordinary one.
+// TestReservedInNamespace checks that a key's name at etcd decides whether it is reserved. A
+// reserved key stays reserved under the client's name for it. A client's key that only looks
+// reserved is an ordinary key.
 func TestReservedInNamespace(t *testing.T) {
 	w := newWorld(t)
 	direct := etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -291,7 +292,7 @@ func TestReservedInNamespace(t *testing.T) {
 		if isReserved {
 			want = codes.PermissionDenied
 		}
-		var all []clientv3.WatchChan // they become one watch at etcd
+		var all []clientv3.WatchChan // at etcd these watches become one
 		for range 3 {
 			all = append(all, through.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(),
 				clientv3.WithPrevKV()))
@@ -368,9 +369,9 @@ func TestReservedInNamespace(t *testing.T) {
 	}
 }
 
-// TestWatchFilter: refusals come in the order of the requests. Hidden events leave no trace. An
-// answer in fragments ends properly. The progress that a client requests for a watch is never too
-// high. Names are clients' names in a namespace.
+// TestWatchFilter checks the filter of watch answers. Refusals come in the order of the requests.
+// Hidden events leave no trace. An answer in fragments has a proper end. The progress that a client
+// requests for a watch is never too high. In a namespace, names are the clients' names.
 func TestWatchFilter(t *testing.T) {
 	for _, names := range []namespace{nil, namespace("ns/")} {
 		own := string(names) + ownPrefix
@@ -437,7 +438,7 @@ func TestWatchFilter(t *testing.T) {
 				len(r.Events) != 2 || r.Header.Revision != 100 || string(r.Events[1].Kv.Key) != "b" {
 				t.Errorf("%v", r)
 			}
-			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // progress
+			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // a progress answer
 				t.Errorf("%v", r)
 			}
 			if r := answer(w, &pb.WatchResponse{Canceled: true, CompactRevision: 5}); r == nil {
@@ -471,8 +472,8 @@ func TestWatchFilter(t *testing.T) {
 				t.Errorf("step %d: %s; want %s", i, got, step.want)
 			}
 		}
-		// A client that has a part of a shared watch's answer gets the rest, without the hidden
-		// events, and the answer still covers all its revisions.
+		// A client that already has a part of a shared watch's answer gets the remaining part,
+		// without hidden events. The remaining part still covers all revisions of the answer.
 		mixed := read(&pb.WatchResponse{Events: events("a", ownPrefix+"a", ownPrefix+"b")})
 		for after, left := range map[int64]int{9: 1, 10: 0, 11: 0} {
 			rest, err := mixed.after(after)

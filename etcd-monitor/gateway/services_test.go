@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// TestServices: etcd's lock and election services work whether they are passed on or served, and
-// with authentication: the gateway acts under its clients' users.
+// TestServices checks etcd's lock and election services. They must work whether the gateway
+// forwards or serves them, and with authentication. The gateway acts as the client's user.
 func TestServices(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// lockAndElect uses the services. With last set it shuts the gateway down while a client observes
-// an election.
+// lockAndElect uses the lock and the election service. If last is set, it shuts the gateway down
+// while a client observes an election.
 func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -94,7 +94,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 		t.Helper()
 		for seen := ""; seen != want; {
 			r, err := observer.Recv()
-			// etcd's own end: enabling authentication ends the watch of an earlier observer
+			// etcd itself may end the watch of an earlier observer, because authentication was
+			// enabled
 			if errors.Is(err, io.EOF) && ctx.Err() == nil {
 				observer = observe()
 				continue
@@ -126,8 +127,8 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	}
 }
 
-// TestAuthEnable: a request to enable etcd's authentication goes through AuthEnable, both as a gRPC
-// request and as JSON, and its answer is etcd's.
+// TestAuthEnable checks that requests to enable etcd's authentication go through AuthEnable. It
+// makes a gRPC request and a JSON request. The answer must be etcd's.
 func TestAuthEnable(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	asked := 0

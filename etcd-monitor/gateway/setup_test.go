@@ -18,16 +18,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// envRelay=no disables the relay in the gateways of these tests, as --relay=false does.
+// envRelay is an environment variable. Its value "no" disables the relay in the gateways of these
+// tests, like --relay=false.
 const envRelay = "NETCRAQ_RELAY"
 
-// started is a running gateway and its address.
+// started is a running gateway with its address.
 type started struct {
 	*Gateway
 	Endpoint string
 }
 
-// begin starts a gateway to endpoints, in plain text, until the test ends.
+// begin starts a gateway in front of endpoints, without TLS. The gateway runs until the test ends.
 func begin(t testing.TB, cfg Config, endpoints ...string) started {
 	t.Helper()
 	return beginAt(t, cfg, UpstreamConfig{Endpoints: endpoints}, "http", transport.TLSInfo{})
@@ -41,7 +42,7 @@ func beginAt(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs t
 	return beginAs(t, cfg, up, scheme, certs)
 }
 
-// beginAs starts a gateway that uses the relay if its configuration says so.
+// beginAs starts a gateway. It uses the relay only if its configuration says so.
 func beginAs(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs transport.TLSInfo) started {
 	t.Helper()
 	if cfg.Upstream == nil {

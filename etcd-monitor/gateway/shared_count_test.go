@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// metricOf is the sum of a metric of an etcd over its labels. All etcds of a process share their
-// metrics.
+// metricOf returns the value of an etcd's metric, summed over all labels. All etcds of a process
+// share their metrics.
 func metricOf(t testing.TB, endpoint, name string) int {
 	t.Helper()
 	_, page := get(t, http.DefaultClient, endpoint+"/metrics")
@@ -50,8 +50,8 @@ func eventually(t testing.TB, what string, so func() bool) {
 	poll.Until(t, 20*time.Second, what, so)
 }
 
-// watchMany opens watches of one key on streams of several clients, and returns their event
-// channels.
+// watchMany opens watches of one key on streams of several clients. It returns the channels that
+// receive their events.
 func watchMany(t testing.TB, endpoint string, clients, streams, each int, key string,
 	opts ...clientv3.OpOption) []clientv3.WatchChan {
 	t.Helper()
@@ -59,7 +59,7 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 	for range clients {
 		c := etcdtest.Client(t, endpoint)
 		for i := range streams {
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "stream", strconv.Itoa(i)) // a separate stream
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "stream", strconv.Itoa(i)) // opens a separate stream
 			for range each {
 				all = append(all, c.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithCreatedNotify()},
 					opts...)...))
@@ -74,9 +74,9 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 	return all
 }
 
-// TestWatchesAtEtcd: many watches of one key are a few at etcd, whether they start now, after the
-// revision that their clients have read, or in the past. Each gets each event once, and after their
-// end none is left.
+// TestWatchesAtEtcd checks that many watches of one key become a few watches at etcd. The watches
+// start now, after the revision that their clients have read, or in the past. Each watch must get
+// each event once. After all watches have ended, none may be left at etcd.
 func TestWatchesAtEtcd(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	direct := etcdtest.Client(t, c.Endpoints()...)
@@ -91,7 +91,7 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 	for _, at := range []struct {
 		name   string
-		start  func(last int64) int64 // start revision, given the key's last one
+		start  func(last int64) int64 // returns the start revision, given the key's last revision
 		events int
 	}{
 		{"now", func(int64) int64 { return 0 }, 2},
@@ -135,9 +135,9 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 }
 
-// TestUnansweredQuestions: etcd does not report progress while one of a stream's watches is behind.
-// Progress requests without an answer from before a watch was made delay sharing by a constant time
-// for each request, not by a doubling one.
+// TestUnansweredQuestions makes progress requests that etcd does not answer, because one watch of
+// the stream is behind. A later watch can be shared only after one more answer for each such
+// request. The gateway must wait for these answers at constant intervals, not at doubling ones.
 func TestUnansweredQuestions(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -150,7 +150,7 @@ func TestUnansweredQuestions(t *testing.T) {
 	for _, group := range g.hub.groups {
 		for w := range group.alone {
 			w.stream.mu.Lock()
-			w.stream.sent += 10 // with doubling pauses they would take 42 s
+			w.stream.sent += 10 // with doubling intervals these requests would take 42 s
 			w.stream.mu.Unlock()
 		}
 	}
@@ -163,7 +163,7 @@ func TestUnansweredQuestions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, of := range []*clientv3.Client{one, etcdtest.Client(t, g.Endpoint)} {
-		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // its progress is unknown
+		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // the watch's progress is unknown
 	}
 	eventually(t, "the two watches of k are one", func() bool {
 		etcd, clients := g.hub.count()
@@ -171,9 +171,9 @@ func TestUnansweredQuestions(t *testing.T) {
 	})
 }
 
-// TestSharedWatchesRefused: if etcd refuses a client's watch, the client does not get it because
-// another client has an equal one. A watch that starts before a compacted revision is cancelled,
-// even if another client has all events since.
+// TestSharedWatchesRefused checks that if etcd refuses a client's watch, the client does not get
+// its events through another client's equal watch. A watch that starts before a compacted revision
+// is cancelled, even if another client has all events since then.
 func TestSharedWatchesRefused(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -238,8 +238,8 @@ func TestSharedWatchesRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %v", user, r.Err(), want)
 		}
 	}
-	// A client that has lost the permission to read gets no new watch, while its older ones
-	// continue, as at etcd.
+	// A client that has lost the permission to read gets no new watch. Its older watches continue,
+	// as at etcd.
 	token := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "reader", Password: "p"})
 	before := []clientv3.WatchChan{token.Watch(t.Context(), "k", clientv3.WithCreatedNotify()),
 		token.Watch(t.Context(), "k", clientv3.WithCreatedNotify())}
@@ -264,9 +264,9 @@ func TestSharedWatchesRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestSharedWatchesEnd: a client that requires an etcd with a leader does not share watches with
-// clients that do not, and learns that there is none. When a stream at etcd ends, the streams of
-// all clients that share it end.
+// TestSharedWatchesEnd checks that clients that require a leader do not share watches with other
+// clients, and learn if there is no leader. When a stream at etcd ends, the streams of all clients
+// that share it end.
 func TestSharedWatchesEnd(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -310,8 +310,8 @@ func TestSharedWatchesEnd(t *testing.T) {
 	eventually(t, "no watch is left", func() bool { etcd, clients := g.hub.count(); return etcd == 0 && clients == 0 })
 }
 
-// TestSlowWatch: a client that does not read delays no other, and the gateway keeps only a bounded
-// number of its unread bytes.
+// TestSlowWatch checks that a client that does not read delays no other client. The gateway must
+// keep only a bounded number of its unread bytes.
 func TestSlowWatch(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -363,7 +363,7 @@ func TestSlowWatch(t *testing.T) {
 		if !prev {
 			continue
 		}
-		for { // etcd does not reliably start in the past with previous values
+		for { // this stream must end, because etcd may omit previous values of a restarted watch
 			if _, err := slow.Recv(); err != nil {
 				if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "too slowly") {
 					t.Error(err)
@@ -374,8 +374,8 @@ func TestSlowWatch(t *testing.T) {
 	}
 }
 
-// TestSharedWatchesReserved: a shared watch of a range with reserved keys shows them to no client,
-// and continues after them.
+// TestSharedWatchesReserved checks that a shared watch of a range with reserved keys shows these
+// keys to no client, and continues after them.
 func TestSharedWatchesReserved(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -406,7 +406,7 @@ func TestSharedWatchesReserved(t *testing.T) {
 			t.Errorf("watch %d saw %q", i, seen)
 		}
 	}
-	// A watch of only reserved keys is refused to each client.
+	// The gateway refuses a watch of only reserved keys to each client.
 	for range 2 {
 		if r := <-etcdtest.Client(t, g.Endpoint).Watch(t.Context(), "/netcraq/gateway/x"); r.Err() == nil {
 			t.Errorf("a watch of a reserved key: %+v", r)

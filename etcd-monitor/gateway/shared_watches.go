@@ -16,48 +16,49 @@ import (
 // sharedAtMost is the maximum number of watches on one stream to etcd.
 const sharedAtMost = 1000
 
-// sharedPause is the time without a common watch after etcd has refused one.
+// sharedPause is how long equal watches are not shared after etcd has refused a common watch for
+// them.
 const sharedPause = time.Minute
 
-// watchHub has the watches of all clients, by their keys and options. Lock order: the hub's, a
-// group's, streamsMu, a stream's.
+// watchHub has the watches of all clients, grouped by their keys and options. Locks are taken in
+// this order: the hub's, a group's, streamsMu, a stream's.
 type watchHub struct {
 	g         *Gateway
 	waiting   int           // maximum bytes of the answers that wait for one client
-	slowPause time.Duration // time for which a watch that was too slow to be shared is not shared
+	slowPause time.Duration // how long a watch is not shared after it was too slow
 
-	slow     atomic.Int64 // number of watches that are too slow to be shared
+	slow     atomic.Int64 // number of watches that are not shared because they are too slow
 	versions *memberVersions
 
 	mu     sync.Mutex
 	groups map[string]*watchGroup
 
 	streamsMu sync.Mutex
-	streams   map[string]*sharedStream // the stream for new watches, by identity
+	streams   map[string]*sharedStream // the stream to which new watches are added, by identity
 }
 
-// watchGroup is a set of equal watches.
+// watchGroup is a set of equal watches of several clients.
 type watchGroup struct {
 	key string
 
 	mu        sync.Mutex
-	alone     map[*watch]bool // watches on their clients' own streams
-	shared    map[*watch]bool // watches answered from common
-	common    *commonWatch    // the group's watch at etcd; nil: none
+	alone     map[*watch]bool // watches that etcd answers on their clients' own streams
+	shared    map[*watch]bool // watches that the common watch answers
+	common    *commonWatch    // the group's watch at etcd, or nil
 	notBefore time.Time
 }
 
-// commonWatch is a watch at etcd that is passed on to many clients.
+// commonWatch is a watch at etcd whose answers go to many clients.
 type commonWatch struct {
 	group  *watchGroup
 	stream *sharedStream
 	id     int64
-	made   bool  // etcd has created it
-	pos    int64 // all events up to this revision were passed on, or came before its creation
-	within bool  // only a part of an answer in fragments was passed on
+	made   bool  // etcd has created the watch
+	pos    int64 // all events up to this revision were forwarded, or came before the watch was created
+	within bool  // only some fragments of an answer were forwarded so far
 }
 
-// sharedStream is a stream to etcd with common watches.
+// sharedStream is a stream to etcd that carries common watches.
 type sharedStream struct {
 	hub      *watchHub
 	identity string
@@ -66,7 +67,7 @@ type sharedStream struct {
 
 	mu      sync.Mutex
 	watches map[int64]*commonWatch
-	made    int64 // number of watches it has had
+	made    int64 // number of watches that the stream has had
 	asked   []*commonWatch
 	asks    []*question
 	dead    bool
@@ -77,8 +78,8 @@ func newWatchHub(g *Gateway) *watchHub {
 		streams: map[string]*sharedStream{}, versions: newMemberVersions(g.upstream, g.log)}
 }
 
-// join adds a watch to the group of equal ones. All options of the request must be equal, except
-// for the start revision and the watch id.
+// join adds a watch to the group of watches that are equal to it. All options of their requests
+// must be equal, except for the start revision and the watch ID.
 func (h *watchHub) join(w *watch) {
 	q := *w.request
 	q.WatchId, q.StartRevision = 0, 0
@@ -100,7 +101,8 @@ func (h *watchHub) join(w *watch) {
 	group.alone[w] = true
 }
 
-// leave removes a watch. The last one of a group also ends the common watch.
+// leave removes a watch from its group. Without further watches in the group, the common watch
+// ends.
 func (h *watchHub) leave(w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,8 +120,8 @@ func (h *watchHub) leave(w *watch) {
 	}
 }
 
-// ends records that the client has cancelled a watch. It returns the watch's id on the client's own
-// stream if etcd must cancel it; otherwise the watch has ended.
+// ends records that the client has cancelled a watch. If etcd must cancel it, ends returns the
+// watch's ID on the client's own stream. Otherwise it returns 0, and the watch has ended.
 func (h *watchHub) ends(w *watch) int64 {
 	w.group.mu.Lock()
 	own := w.own
@@ -131,7 +133,8 @@ func (h *watchHub) ends(w *watch) int64 {
 	return own
 }
 
-// streamOf is the stream of the common watch that serves a watch; nil: it is not shared.
+// streamOf returns the stream of the common watch that answers a watch, or nil if the watch is not
+// shared.
 func (h *watchHub) streamOf(w *watch) *sharedStream {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -141,8 +144,8 @@ func (h *watchHub) streamOf(w *watch) *sharedStream {
 	return nil
 }
 
-// holds marks the beginning of passing on an answer to a client's own watch, if the watch is still
-// on its own stream. passed marks the end.
+// holds is called before an answer on the client's own stream is forwarded to the client. It
+// returns false if the watch is no longer on that stream. passed is called afterwards.
 func (h *watchHub) holds(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -153,8 +156,8 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 	return true
 }
 
-// begun records that etcd has created a watch, at a revision. From that revision on, or from the
-// watch's start if that is later, etcd sends all events.
+// begun records that etcd has created a watch at a revision. etcd sends all events from that
+// revision on, or from the watch's start if the start is later.
 func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
 	group.mu.Lock()
@@ -164,13 +167,13 @@ func (h *watchHub) begun(w *watch, revision int64) {
 		w.pos, w.known = revision, true
 	case start == revision+1:
 		w.pos, w.known = revision, true
-	default: // the start may be compacted, or far in the future: the first answer will show it
+	default: // the start may be compacted or far in the future; the first answer will show this
 		w.pos = start - 1
 	}
 	h.share(w)
 }
 
-// passed records etcd's answer to a client's own watch after it was passed on.
+// passed records that an answer on the client's own stream was forwarded to the client.
 func (h *watchHub) passed(w *watch, a watchAnswer) {
 	group := w.group
 	group.mu.Lock()
@@ -195,7 +198,7 @@ func (h *watchHub) passed(w *watch, a watchAnswer) {
 	h.share(w)
 }
 
-// count returns the number of watches at etcd, and of clients' watches.
+// count returns the number of watches at etcd, and the number of clients' watches.
 func (h *watchHub) count() (etcd, clients int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,8 +214,8 @@ func (h *watchHub) count() (etcd, clients int) {
 	return etcd, clients
 }
 
-// holdsAs records that etcd has created a client's own watch, for the first time or after it was
-// shared. It reports whether the client still wants the watch.
+// holdsAs records that etcd has created a client's own watch. It does so for a new watch, and for a
+// watch that is no longer shared. It reports whether the client still wants the watch.
 func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -233,8 +236,8 @@ func (h *watchHub) wants(w *watch) bool {
 	return !w.known || group.common != nil && group.common.made
 }
 
-// share moves a watch to the common one if both have progressed equally far. Otherwise it makes a
-// common watch if there are two watches with known progress. The caller holds the group's lock.
+// share makes the common watch answer a watch, if both have progressed equally far. Otherwise, if
+// two watches have known progress, it makes a common watch. The caller holds the group's lock.
 func (h *watchHub) share(w *watch) {
 	group := w.group
 	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
@@ -252,8 +255,8 @@ func (h *watchHub) share(w *watch) {
 	}
 }
 
-// make makes a common watch if two of a group have known progress. Otherwise it queries the
-// progress of the rest. The caller holds the group's lock.
+// make makes a common watch if two watches of a group have known progress. Otherwise it queries the
+// progress of the other watches. The caller holds the group's lock.
 func (h *watchHub) make(group *watchGroup) {
 	if time.Now().Before(group.notBefore) {
 		return
@@ -269,7 +272,7 @@ func (h *watchHub) make(group *watchGroup) {
 		h.add(&commonWatch{group: group}, one.stream, one.request)
 		return
 	}
-	for w := range group.alone { // a watch that was the only one at its creation has not queried its progress
+	for w := range group.alone { // a watch that was first in its group has not queried its progress
 		if !w.known && !w.ending {
 			w.stream.nudge()
 		}
@@ -301,8 +304,8 @@ func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	return st
 }
 
-// move makes the common watch answer a watch, unless an answer or a progress request is in
-// progress. The caller holds the group's lock.
+// move makes the common watch answer a watch. It does nothing while an answer or a progress request
+// for the watch is in progress. The caller holds the group's lock.
 func (w *watch) move() bool {
 	s := w.stream
 	s.mu.Lock()
@@ -318,12 +321,12 @@ func (w *watch) move() bool {
 	return true
 }
 
-// tooSlow reports whether a watch is not shared because it was too slow. The caller holds the
-// group's lock.
+// tooSlow reports whether a watch is currently not shared because its client was too slow. The
+// caller holds the group's lock.
 func (w *watch) tooSlow() bool { return time.Now().Before(w.notBefore) }
 
-// back gives a watch that is too slow its own watch at etcd again, from the revision after pos, up
-// to which the client has all events. The caller holds the group's lock.
+// back gives a watch whose client is too slow its own watch at etcd again. The client has all
+// events up to pos, so the new watch starts after pos. The caller holds the group's lock.
 func (w *watch) back(pos int64) {
 	w.stream.hub.slow.Add(1)
 	delete(w.group.shared, w)
@@ -355,7 +358,7 @@ func (st *sharedStream) run(ctx context.Context) error {
 	})
 }
 
-// fail ends the stream, and the streams of all clients that were answered from it.
+// fail ends the stream. It also ends the streams of all clients that the stream's watches answered.
 func (st *sharedStream) fail(why error) {
 	h := st.hub
 	h.streamsMu.Lock()
@@ -410,7 +413,7 @@ func (st *sharedStream) tell(r *pb.WatchRequest) {
 	}
 }
 
-// drop ends a common watch. The last one on a full stream ends the stream.
+// drop ends a common watch. If it was the last one on a full stream, drop ends the stream, too.
 func (st *sharedStream) drop(c *commonWatch) {
 	st.hub.streamsMu.Lock()
 	defer st.hub.streamsMu.Unlock()
@@ -430,7 +433,7 @@ func (st *sharedStream) drop(c *commonWatch) {
 	}
 }
 
-// ask requests the progress of the watches on this stream.
+// ask sends a progress request for all watches on this stream.
 func (st *sharedStream) ask(q *question) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -438,7 +441,7 @@ func (st *sharedStream) ask(q *question) {
 	st.tell(progressRequest)
 }
 
-// answered processes an answer.
+// answered processes an answer of etcd on the stream.
 func (st *sharedStream) answered(a watchAnswer) {
 	st.mu.Lock()
 	var c *commonWatch
@@ -472,7 +475,7 @@ func (st *sharedStream) answered(a watchAnswer) {
 	switch {
 	case a.created && a.canceled:
 		c.refused()
-	case a.created: // older events may follow; a client that is moved here has them already
+	case a.created: // older events may follow, but a client that is moved to this watch already has them
 		c.made, c.pos = true, a.revision
 		c.gather()
 	case a.canceled:
@@ -482,28 +485,29 @@ func (st *sharedStream) answered(a watchAnswer) {
 	}
 }
 
-// gather moves all watches that have progressed equally far to this one. The caller holds the
-// group's lock.
+// gather moves all watches of the group that have progressed equally far to this common watch. The
+// caller holds the group's lock.
 func (c *commonWatch) gather() {
 	for w := range c.group.alone {
 		c.stream.hub.share(w)
 	}
 }
 
-// end ends the common watch, which serves no client. The caller holds the group's lock.
+// end ends the common watch when it serves no client. The caller holds the group's lock.
 func (c *commonWatch) end() {
 	c.group.common = nil
 	c.stream.drop(c)
 }
 
-// refused records that etcd has refused the watch. The caller holds the group's lock.
+// refused records that etcd has refused to create the common watch. The caller holds the group's
+// lock.
 func (c *commonWatch) refused() {
 	c.group.notBefore = time.Now().Add(sharedPause)
 	c.end()
 }
 
-// canceled records that etcd has cancelled the watch, and cancels all clients' watches that it
-// serves. The caller holds the group's lock.
+// canceled records that etcd has cancelled the common watch. It cancels all clients' watches that
+// the common watch serves. The caller holds the group's lock.
 func (c *commonWatch) canceled(a watchAnswer) {
 	c.end()
 	for w := range c.group.shared {
@@ -517,9 +521,10 @@ func (c *commonWatch) canceled(a watchAnswer) {
 	}
 }
 
-// pass passes an answer on to all clients. The caller holds the group's lock.
+// pass forwards an answer of etcd to all clients of the common watch. The caller holds the group's
+// lock.
 func (c *commonWatch) pass(a watchAnswer) {
-	if a.last == 0 { // a progress answer
+	if a.last == 0 { // an answer without events reports progress
 		for w := range c.group.shared {
 			if a.revision >= w.pos {
 				w.stream.out.put(a.as(w.id), false)
@@ -527,7 +532,7 @@ func (c *commonWatch) pass(a watchAnswer) {
 		}
 		return
 	}
-	if !c.within { // watches that have all events before this answer get it from here
+	if !c.within { // watches that have all earlier events get this answer from the common watch
 		c.gather()
 	}
 	for w := range c.group.shared {
@@ -549,8 +554,8 @@ func (c *commonWatch) pass(a watchAnswer) {
 				w.pos = a.last
 			}
 		case c.within || a.fragment || w.request.PrevKv:
-			// etcd may omit the previous values of the first events of a watch that starts in the
-			// past
+			// The watch cannot restart: etcd may omit the previous values of the first events of a
+			// watch that starts in the past.
 			w.stream.out.close(errSlow)
 		default:
 			w.back(max(w.pos, a.first-1))
@@ -558,7 +563,7 @@ func (c *commonWatch) pass(a watchAnswer) {
 	}
 	if len(c.group.shared) == 0 && len(c.group.alone) > 0 &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
-		c.end() // it serves no client; the next shared watch is a new one
+		c.end() // no client uses this watch; later, another one is made
 		return
 	}
 	if c.within = a.fragment; !c.within {

@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// dialRaw is a gRPC connection without etcd's client.
+// dialRaw makes a gRPC connection that does not use etcd's client.
 func dialRaw(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(endpoint, "http://"),
@@ -38,19 +38,19 @@ func dialRaw(t testing.TB, endpoint string) *grpc.ClientConn {
 	return c
 }
 
-// checkedWatch is a watch with all its answers.
+// checkedWatch is a watch and all answers that it has got.
 type checkedWatch struct {
 	request *pb.WatchCreateRequest
 	id      int64
 	made    int64 // revision in the answer to its creation
 	events  []*mvccpb.Event
-	part    []*mvccpb.Event // of an answer in fragments that is not complete
-	over    bool            // cancelled by the test
-	asked   bool            // it existed when the client requested progress
-	refused bool            // it is only for reserved keys
+	part    []*mvccpb.Event // events of an answer in fragments that is not complete yet
+	over    bool            // the test has cancelled the watch
+	asked   bool            // the watch existed when the client requested progress
+	refused bool            // the watch is only for reserved keys
 }
 
-// ownWatched is the prefix of the reserved keys among the watched ones.
+// ownWatched is the prefix of those watched keys that are reserved.
 const ownWatched = "w/own/"
 
 // watcher is a client with a stream of watches. It creates and cancels watches at random, and
@@ -66,27 +66,27 @@ type watcher struct {
 	watches map[int64]*checkedWatch
 	all     []*checkedWatch
 	told    int // number of progress answers for all watches
-	passed  int // number of progress answers for one watch, in place of hidden events
-	resumed int // number of streams that were ended because it read too slowly
+	passed  int // number of progress answers for one watch, which replace answers with only hidden events
+	resumed int // number of streams that ended because this client read too slowly
 }
 
-// send is called with the lock held, so that requests are sent in the order in which they are
-// recorded. Errors of an ended stream are the reader's to report.
+// send sends a request. The caller holds the lock, so that requests are sent in the order in which
+// they are recorded. send ignores the errors of an ended stream, because the reader reports them.
 func (w *watcher) send(r *pb.WatchRequest) {
 	if err := w.stream.Send(r); err != nil && err != io.EOF && w.ctx.Err() == nil {
 		w.t.Errorf("%s: %v", w.name, err)
 	}
 }
 
-// create is called with the lock held.
+// create creates a watch. The caller holds the lock.
 func (w *watcher) create(q *pb.WatchCreateRequest) {
 	c := &checkedWatch{request: q, refused: strings.HasPrefix(string(q.Key), ownWatched)}
 	w.asked, w.all = append(w.asked, c), append(w.all, c)
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: q}})
 }
 
-// resume continues after a stream has ended, as etcd's client does. It repeats all requests without
-// an answer, and requests for each watch a new one that starts after its last event.
+// resume continues after a stream has ended, as etcd's client does. It repeats all requests that
+// got no answer. For each watch it requests a new one that starts after the watch's last event.
 func (w *watcher) resume() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,7 @@ func (w *watcher) resume() error {
 	return nil
 }
 
-// act does something at random.
+// act creates or cancels a watch, or requests progress, at random.
 func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 		}
 		w.create(q)
 	case n < 7:
-		for id, c := range w.watches { // one at random
+		for id, c := range w.watches { // take one watch at random
 			c.over = true
 			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
 				CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
@@ -156,8 +156,8 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	}
 }
 
-// read reads answers until the client ends, and resumes after the error that it was too slow. want
-// returns the events that a watch must have received up to a revision.
+// read reads answers until the client ends. If a stream ends because the client was too slow, read
+// calls resume. want returns the events that a watch must have received up to a revision.
 func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64) []*mvccpb.Event) {
 	for {
 		a, err := w.stream.Recv()
@@ -201,7 +201,7 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 		case a.WatchId == noWatch:
 			w.told++
 			for _, c := range w.watches {
-				// etcd may have sent that before the watch was created
+				// etcd may have sent this progress answer before it created the watch
 				if !c.asked || c.over || a.Header.Revision <= c.made {
 					continue
 				}
@@ -249,8 +249,8 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 	}
 }
 
-// since returns the events that a watch must have. A watch from now on may also have events from
-// the time of its creation.
+// since returns the events that a watch must have got. A watch that starts now may also have got
+// events from the time of its creation, which since removes.
 func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	if start > 0 {
 		return events
@@ -258,11 +258,11 @@ func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *mvccpb.Event) bool { return e.Kv.ModRevision <= made })
 }
 
-// TestSharedWatches: shared watches get what separate watches at etcd would: all events from their
-// start on, once each, in order, with the requested options. That holds when watches come and go,
-// when they read slowly and get their own watch again, and with answers in fragments and start
-// revisions in the past or the future. Their progress answers are true. They never contain reserved
-// keys.
+// TestSharedWatches checks that shared watches get what separate watches at etcd would get. Each
+// watch gets all events from its start on, once each, in order, and with the requested options.
+// This holds while watches come and go, when a slow watch becomes separate again, for answers in
+// fragments, and for start revisions in the past or the future. Progress answers must be true. No
+// watch may get reserved keys.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{Adjust: func(e *embed.Config) { e.MaxRequestBytes = 64 << 10 }})
@@ -272,7 +272,7 @@ func TestSharedWatches(t *testing.T) {
 	g.hub.waiting = 128 << 10
 	direct := etcdtest.Client(t, c.Endpoints()...)
 
-	// All events, from etcd itself.
+	// Guards all events, which come from etcd itself.
 	var mu sync.Mutex
 	var log []*mvccpb.Event
 	var last int64
@@ -371,7 +371,7 @@ func TestSharedWatches(t *testing.T) {
 		key := func() string { return fmt.Sprintf("w/%d", r.IntN(keys)) }
 		var err error
 		switch n := r.IntN(40); {
-		case n == 0: // answers in fragments
+		case n == 0: // these puts are so large that etcd sends their events in fragments
 			var ops []clientv3.Op
 			for k := range 14 {
 				ops = append(ops, clientv3.OpPut(fmt.Sprintf("w/%d", 100+k), strings.Repeat("x", 60_000)))
@@ -424,7 +424,7 @@ func TestSharedWatches(t *testing.T) {
 					wanted = wanted[:len(got)]
 				}
 				for i := range min(len(got), len(wanted)) {
-					// etcd omits it in events that it sends after it has received the cancellation
+					// etcd omits the previous value in events that it sends after the cancellation
 					if c.over && got[i].PrevKv == nil {
 						wanted[i] = &mvccpb.Event{Type: wanted[i].Type, Kv: wanted[i].Kv}
 					}
@@ -478,8 +478,8 @@ func TestSharedWatches(t *testing.T) {
 	}
 }
 
-// TestWordsOfEtcd: messages that this package copies from etcd, without importing etcd's server,
-// equal etcd's.
+// TestWordsOfEtcd checks that the messages that this package copies from etcd are equal to etcd's.
+// The package copies them so as not to import etcd's server.
 func TestWordsOfEtcd(t *testing.T) {
 	if duplicateID != mvcc.ErrWatcherDuplicateID.Error() {
 		t.Errorf("%q; etcd says %q", duplicateID, mvcc.ErrWatcherDuplicateID)

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// shows returns the serial number of a listener's certificate.
+// shows returns the serial number of the certificate that a server shows.
 func shows(t *testing.T, endpoint string, roots transport.TLSInfo) *big.Int {
 	t.Helper()
 	cfg, err := roots.ClientConfig()
@@ -45,8 +45,9 @@ func client(t *testing.T, endpoint string, certs transport.TLSInfo) *clientv3.Cl
 	return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, TLS: cfg})
 }
 
-// TestMutualTLS: clients need certificates of the near authority for the gateway, and the gateway
-// needs one of the far authority for etcd. New files apply to new connections, on both sides.
+// TestMutualTLS checks both sides of a gateway. Clients need certificates of one CA for the
+// gateway, and the gateway needs a certificate of another CA for etcd. New files must apply to new
+// connections on both sides.
 func TestMutualTLS(t *testing.T) {
 	near, far := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	etcdCerts, _ := far.Issue("etcd", "")
@@ -72,7 +73,7 @@ func TestMutualTLS(t *testing.T) {
 		"no certificate":           client(t, g.Endpoint, transport.TLSInfo{TrustedCAFile: near.File}),
 		"plain text":               etcdtest.Client(t, strings.Replace(g.Endpoint, "https", "http", 1)),
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client retries until then
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client retries until this timeout
 		r, err := c.Get(ctx, "k")
 		cancel()
 		if code := status.Code(err); code != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {
@@ -87,7 +88,7 @@ func TestMutualTLS(t *testing.T) {
 	if got := shows(t, g.Endpoint, clientCerts); got.Cmp(second) != 0 {
 		t.Errorf("after the files were replaced: certificate %v, want %v", got, second)
 	}
-	// That includes the CA file: with the stranger's CA in it, the stranger's certificate is
+	// The CA file is also reloaded. With the stranger's CA in it, the stranger's certificate is
 	// accepted.
 	strangers, err := os.ReadFile(strings.Replace(stranger.CertFile, "stranger.pem", "ca.pem", 1))
 	if err != nil {
@@ -112,7 +113,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestRevoked: a certificate is refused as soon as it is in the revocation list.
+// TestRevoked checks that a certificate is refused as soon as it is in the revocation list.
 func TestRevoked(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	serverCerts, _ := a.Issue("server", "")
@@ -140,12 +141,13 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestCommonName: the common name of a gateway's certificate does not become its clients' user.
+// TestCommonName checks that etcd does not take the common name of a gateway's certificate as its
+// clients' user.
 func TestCommonName(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
 	etcdCerts.ClientCertAuth = true
-	rootCerts, _ := a.Issue("root", "root") // the certificate of the user root
+	rootCerts, _ := a.Issue("root", "root") // a certificate of etcd's user root
 	c := etcdtest.New(t, 1, etcdtest.Options{TLS: etcdCerts})
 	direct := client(t, c.Endpoints()[0], rootCerts)
 	if _, err := direct.Put(t.Context(), "k", "v"); err != nil {
@@ -175,8 +177,8 @@ func TestCommonName(t *testing.T) {
 		}
 		g := beginAt(t, cfg, UpstreamConfig{}, "http", transport.TLSInfo{})
 		through := etcdtest.Client(t, g.Endpoint)
-		// gRPC connects on the first request; the second one uses a connection whose certificate is
-		// known.
+		// gRPC connects on the first request. The second request uses a connection whose
+		// certificate is known.
 		for range 2 {
 			if r, err := through.Get(t.Context(), "k"); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(
 				rpctypes.ErrGRPCUserEmpty) {
@@ -190,7 +192,7 @@ func TestCommonName(t *testing.T) {
 	}
 }
 
-// TestDial: valid forms of etcd's endpoints, and which of them need a certificate.
+// TestDial checks which forms of endpoints are valid, and which of them need a certificate.
 func TestDial(t *testing.T) {
 	for _, cfg := range []UpstreamConfig{
 		{},

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// upstreamed serves handler in etcd's place, for every method, and returns a connection to it
-// through a gateway.
+// upstreamed serves every method with handler, in place of etcd. It returns a connection to this
+// server through a gateway.
 func upstreamed(t *testing.T, cfg Config, handler grpc.StreamHandler) (*grpc.ClientConn, started) {
 	t.Helper()
 	s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.UnknownServiceHandler(handler))
@@ -46,8 +46,9 @@ func upstreamed(t *testing.T, cfg Config, handler grpc.StreamHandler) (*grpc.Cli
 
 var both = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
-// TestTransparent: the bytes of messages, metadata, headers, trailers and errors with their details
-// pass unchanged, for etcd's single requests and streams, and for unknown services.
+// TestTransparent checks that the gateway forwards messages, metadata, headers, trailers, and
+// errors with their details unchanged. It does so for etcd's single requests and streams, and for
+// unknown services.
 func TestTransparent(t *testing.T) {
 	failure, err := status.New(codes.ResourceExhausted, "etcdserver: so it is").WithDetails(
 		&errdetails.RetryInfo{}, &errdetails.BadRequest{})
@@ -77,7 +78,7 @@ func TestTransparent(t *testing.T) {
 					}
 					heard = append(heard, f.bytes)
 					if single && fail {
-						break // a single request gets one answer, or none
+						break // a single request gets at most one answer
 					}
 					if err := s.SendMsg(&frame{append([]byte("re: "), f.bytes...)}); err != nil {
 						return err
@@ -151,7 +152,7 @@ func TestTransparent(t *testing.T) {
 	}
 }
 
-// TestCancelled: when a client leaves, its request at etcd is cancelled.
+// TestCancelled checks that when a client leaves, its request at etcd is cancelled.
 func TestCancelled(t *testing.T) {
 	for _, method := range []string{"/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"} {
 		there, gone := make(chan struct{}), make(chan struct{})
@@ -182,8 +183,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestNewest: revisions are taken from the answers of etcd's services, single ones and streams, and
-// from no other service.
+// TestNewest checks that the gateway takes revisions from the answers of etcd's services, single
+// requests and streams, and from no other service.
 func TestNewest(t *testing.T) {
 	answer := func(revision int64) *frame {
 		b, err := (&pb.WatchResponse{Header: &pb.ResponseHeader{ClusterId: 1 << 63, Revision: revision},
@@ -212,7 +213,7 @@ func TestNewest(t *testing.T) {
 	}{
 		{"/etcdserverpb.KV/Range", []int64{7}, 7},
 		{"/etcdserverpb.Watch/Watch", []int64{8, 12, 9}, 12},
-		{"/etcdserverpb.Lease/LeaseGrant", []int64{10}, 12}, // from another member, which is behind
+		{"/etcdserverpb.Lease/LeaseGrant", []int64{10}, 12}, // this answer comes from another member, which is behind
 		{"/v3lockpb.Lock/Lock", []int64{13}, 13},
 		{"/someone.Else/Does", []int64{99}, 13},
 		{"/etcdserverpb.Maintenance/Snapshot", []int64{14, 14}, 14},
@@ -235,7 +236,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// FuzzRevisionOf: a message that is not etcd's has no revision, and does no harm.
+// FuzzRevisionOf checks that a message that is not etcd's has no revision and does no harm.
 func FuzzRevisionOf(f *testing.F) {
 	good, _ := (&pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 5}, Count: 3}).Marshal()
 	f.Add(good)
@@ -255,8 +256,8 @@ func FuzzRevisionOf(f *testing.F) {
 	})
 }
 
-// count is the number of times that a field occurs in a message; -1 if the message is malformed.
-// (Protocol buffers merge a header that occurs twice. No server sends that.)
+// count returns how often a field occurs in a message, or -1 if the message is malformed. (Protocol
+// buffers merge a header that occurs twice. No server sends such a message.)
 func count(b []byte, want protowire.Number, as protowire.Type) (n int) {
 	for len(b) > 0 {
 		num, typ, m := protowire.ConsumeField(b)
@@ -271,8 +272,8 @@ func count(b []byte, want protowire.Number, as protowire.Type) (n int) {
 	return n
 }
 
-// TestShutdown: a stopping gateway ends streams as a stopping etcd does, lets requests in progress
-// end, and accepts no more.
+// TestShutdown checks that a stopping gateway ends streams as a stopping etcd does. Requests in
+// progress may end, and new ones are refused.
 func TestShutdown(t *testing.T) {
 	there, proceed := make(chan struct{}, 2), make(chan struct{})
 	c, g := upstreamed(t, Config{}, func(_ any, s grpc.ServerStream) error {
@@ -326,7 +327,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestShutdownHanging: a hanging request does not delay the end beyond the timeout.
+// TestShutdownHanging checks that a hanging request does not delay the gateway's end beyond the
+// timeout.
 func TestShutdownHanging(t *testing.T) {
 	there := make(chan struct{})
 	c, g := upstreamed(t, Config{}, func(_ any, s grpc.ServerStream) error {

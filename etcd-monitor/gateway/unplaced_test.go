@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// unplacedWays are an etcd, its own proxy, and two gateways: one that passes everything on, and one
-// that has placement on but no placed key.
+// unplacedWays returns an etcd and ways to reach it: directly, through etcd's own proxy, and
+// through gateways. The gateway "passed" forwards everything. "placement" has placement enabled,
+// but no placed key. "grpc" forwards everything without the relay.
 func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint string }) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
 	w := &world{t: b, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
@@ -65,8 +66,8 @@ func BenchmarkUnplaced(b *testing.B) {
 	}
 }
 
-// BenchmarkWatches measures 10,000 watches of one key on 100 streams: the number of watches at
-// etcd, and the time until all have an event.
+// BenchmarkWatches measures 10,000 watches of one key on 100 streams. It reports how many watches
+// etcd has, and how long it takes until all watches have an event.
 func BenchmarkWatches(b *testing.B) {
 	c, ways := unplacedWays(b)
 	direct := etcdtest.Client(b, c.Endpoints()...)

@@ -27,43 +27,45 @@ import (
 
 // UpstreamConfig configures the connection to etcd.
 type UpstreamConfig struct {
-	// Endpoints are URLs or HOST:PORT, as for etcd's clients. Requests go to the reachable ones in
-	// turn. Writes, and linearizable reads with small answers, go to the leader if it is known.
+	// Endpoints are URLs or HOST:PORT, as for etcd's clients. Requests go to the reachable
+	// endpoints in turn. Writes, and linearizable reads with small answers, go to the leader if it
+	// is known.
 	Endpoints []string
-	// SyncInterval is the interval of querying etcd's members, whose client URLs replace the
-	// endpoints; 0: never.
+	// SyncInterval is the interval of querying etcd's list of members. The members' client URLs
+	// replace the endpoints. 0 disables this query.
 	SyncInterval time.Duration
-	// TLS is used if it is not empty, and for https endpoints. The certificate and its key are read
-	// for every connection; the CA file is read once.
+	// TLS is used for https endpoints, and for all endpoints if it is not empty. The gateway reads
+	// the certificate and its key for every connection. It reads the CA file once.
 	TLS transport.TLSInfo
-	// KeepAliveTime is the silence after which a connection is probed, and KeepAliveTimeout the
-	// timeout for the answer. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	// KeepAliveTime is the silence after which the gateway pings etcd. KeepAliveTimeout is the
+	// timeout for the answer. 0 means 10 s and 3 s. etcd accepts pings at intervals of 5 s and
+	// more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
 	// InTurn makes writes go to the members in turn, as reads do, instead of to the leader.
 	InTurn bool
-	// ReadsInTurn makes all linearizable reads go to the members in turn; otherwise those with
+	// ReadsInTurn makes all linearizable reads go to the members in turn. Without it, those with
 	// small answers go to the leader. InTurn implies it.
 	ReadsInTurn bool
-	// User and Password are for the query of the leader if etcd's authentication is enabled. If
-	// authentication is enabled and they are missing, writes go to the members in turn.
+	// User and Password are the gateway's user for querying which member leads. They are needed if
+	// etcd's authentication is enabled. Without them, writes then go to the members in turn.
 	User, Password string
-	// Log reports the member that writes go to; nil: no log.
+	// Log reports the member that gets the writes. If it is nil, the gateway does not log.
 	Log *slog.Logger
 }
 
-// Upstream is the connection to etcd for everything that the gateway passes on.
+// Upstream is the connection to etcd for all requests that the gateway forwards.
 type Upstream struct {
 	client *clientv3.Client
 	config clientv3.Config // configuration for the gateway's own clients of etcd
 	http   *http.Transport
-	// named means that the last certificate shown to etcd has a common name.
+	// named reports whether the last certificate shown to etcd has a common name.
 	named atomic.Bool
 
-	leader         *leaderFinder // nil: writes go to the members in turn
+	leader         *leaderFinder // if nil, writes go to the members in turn
 	readsInTurn    atomic.Bool
-	reading        atomic.Int64 // reads in progress at the leader
+	reading        atomic.Int64 // number of reads in progress at the leader
 	sizes          *answerSizes
-	user, password string // the user for querying the leader
+	user, password string // user for querying which member leads
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
@@ -72,12 +74,12 @@ type Upstream struct {
 // authWait is the timeout for checking a user's password at etcd, if ctx has no deadline.
 const authWait = 5 * time.Second
 
-// notTheName tells etcd not to use the common name of our certificate as the user (etcd:
-// authStore.AuthInfoFromTLS).
+// notTheName is metadata that tells etcd not to use the common name of our certificate as the user
+// (etcd: authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd, and its
-// clients then wait.
+// Dial prepares the connection, and does not wait for etcd. So a gateway may start before etcd. Its
+// clients then wait for etcd.
 func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
@@ -85,7 +87,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password,
 		sizes: newAnswerSizes()}
 	u.readsInTurn.Store(cfg.ReadsInTurn)
-	u.http.Proxy = nil // like etcd's own client, it uses no HTTP proxy
+	u.http.Proxy = nil // etcd's own client uses no HTTP proxy either
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
 	}
@@ -96,7 +98,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			// After a long outage, gRPC's default waits two minutes between attempts.
+			// After a long outage, gRPC would by default wait two minutes between attempts.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
 				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		},
@@ -114,8 +116,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	}
 	u.config = c
 	c.DialOptions = append(slices.Clone(c.DialOptions),
-		// Replaces the client's own interceptors, which retry (our clients decide on that) and
-		// overwrite metadata.
+		// This interceptor replaces those of etcd's client, which retry and overwrite metadata. The
+		// gateway's clients decide whether to retry.
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			return invoke(ctx, method, req, reply, cc, opts...)
@@ -124,11 +126,11 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 			method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(ctx, desc, cc, method, opts...)
 		}),
-		// Like a call of etcd's own client, a call waits for a connection as long as its caller
-		// does. A call that was not sent cannot have been executed, so nothing is executed twice.
+		// A call waits for a connection as long as its caller does, like a call of etcd's own
+		// client. A call that was not sent cannot have been executed. So no call is executed twice.
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32),
 			grpc.MaxCallSendMsgSize(math.MaxInt32)),
-		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // not that of etcd's client
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // replaces that of etcd's client
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -151,8 +153,8 @@ func connect(c clientv3.Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// watchName tracks whether the certificate shown to etcd has a common name. The certificate's file
-// may be replaced at any time.
+// watchName keeps track of whether the certificate shown to etcd has a common name. The file of the
+// certificate may be replaced at any time.
 func (u *Upstream) watchName(t *tls.Config) {
 	get := t.GetClientCertificate
 	if get == nil {
@@ -163,7 +165,7 @@ func (u *Upstream) watchName(t *tls.Config) {
 		if err != nil {
 			return cert, err
 		}
-		named := true // if the file is unreadable, let etcd decide
+		named := true // etcd decides if the certificate is unreadable
 		if leaf, err := x509.ParseCertificate(cert.Certificate[0]); err == nil {
 			named = leaf.Subject.CommonName != ""
 		}
@@ -174,9 +176,10 @@ func (u *Upstream) watchName(t *tls.Config) {
 	}
 }
 
-// disclaimer adds to each request that our certificate's name is not the client's. gRPC calls it
-// when it has a connection for the request, which is after the certificate was shown there. So it
-// also covers a request that waited for the connection.
+// disclaimer adds metadata to each request, which says that the name in our certificate is not the
+// client's. gRPC calls it when it has a connection for the request, after the connection's
+// certificate was shown to etcd. So this also works for a request that has waited for the
+// connection.
 type disclaimer struct{ u *Upstream }
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
@@ -190,15 +193,15 @@ func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (disclaimer) RequireTransportSecurity() bool { return true }
 
-// Conn is the connection. Calls on it wait until etcd is reachable, and are passed unchanged: no
-// retries, and no additional metadata except for the disclaimer.
+// Conn returns the connection to etcd. Calls on it wait until etcd is reachable. They are sent
+// unchanged: without retries, and without additional metadata except for the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
-// endpoints are etcd's current endpoints.
+// endpoints returns etcd's current endpoints.
 func (u *Upstream) endpoints() []string { return u.client.Endpoints() }
 
-// secured is the TLS configuration for etcd; nil: none. As in etcd's client, the first endpoint
-// decides.
+// secured returns the TLS configuration for etcd, or nil if TLS is not used. The first endpoint
+// decides, as in etcd's client.
 func (u *Upstream) secured() *tls.Config {
 	if u.config.TLS == nil || strings.HasPrefix(u.config.Endpoints[0], "http:") ||
 		strings.HasPrefix(u.config.Endpoints[0], "unix:") {
@@ -207,7 +210,7 @@ func (u *Upstream) secured() *tls.Config {
 	return u.config.TLS
 }
 
-// added is the additional metadata of each request to etcd (disclaimer explains it).
+// added returns the metadata that is added to each request to etcd. disclaimer explains it.
 func (u *Upstream) added() []hpack.HeaderField {
 	if !u.named.Load() {
 		return nil
@@ -218,9 +221,9 @@ func (u *Upstream) added() []hpack.HeaderField {
 // reachable reports whether there is a connection to etcd.
 func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
-// NewClient makes an etcd client for the gateway's own requests, on a separate connection, with or
-// without a user. The caller closes it. With a user it checks the password at etcd, if etcd's
-// authentication is enabled, so etcd must answer before ctx ends.
+// NewClient makes an etcd client for the gateway's own requests, with or without a user. The client
+// has a separate connection, and the caller closes it. For a user, NewClient checks the password at
+// etcd if authentication is enabled. So etcd must then answer before ctx ends.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
 	c.Endpoints = u.client.Endpoints()
@@ -245,8 +248,9 @@ func (u *Upstream) Close() error {
 	return nil
 }
 
-// outgoing is the context for calls to etcd on behalf of a request. It has the request's deadline,
-// cancellation, and metadata except for the connection's own.
+// outgoing returns the context for calls to etcd on behalf of a client's request. It has the
+// request's deadline and cancellation. It also has the request's metadata, except for entries that
+// concern only the client's connection.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))
@@ -258,7 +262,8 @@ func outgoing(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// hopByHop reports whether metadata belongs to a single connection (gRPC over HTTP2, "Requests").
+// hopByHop reports whether a metadata entry concerns only a single connection (gRPC over HTTP2,
+// "Requests").
 func hopByHop(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "te", "connection":

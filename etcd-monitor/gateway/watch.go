@@ -17,33 +17,36 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Equal watches of many clients (the same keys, filters and so on, by the same user) share one
-// watch at etcd.
+// Watches are equal if they are for the same keys, with the same options, by the same user. Equal
+// watches of many clients share one watch at etcd.
 //
-// Each watch starts on its client's own stream to etcd, so etcd itself decides whether the client
-// may watch these keys and whether the start revision was compacted, and sends the events so far.
-// When the watch's progress is known and there is an equal watch, the gateway makes a common watch
-// (shared_watches.go) that starts no later. As soon as both have progressed equally far, the common
-// watch answers the client, and its own watch is cancelled at etcd. A client that does not read
-// fast enough gets its own watch again, from its current revision: on its own stream etcd waits for
-// it, and the other clients do not. When etcd ends a client's stream or the common watch, the
-// client's stream ends, as it would without a gateway: clients then resume from their revision.
+// Each watch starts on its client's own stream to etcd. So etcd itself decides whether the client
+// may watch these keys and whether the start revision was compacted. etcd also sends the events so
+// far. When the watch's progress is known and there is an equal watch, the gateway makes a common
+// watch (shared_watches.go), which starts no later than the two. As soon as a watch and the common
+// watch have progressed equally far, the common watch answers the client. The gateway then cancels
+// the client's own watch at etcd.
+//
+// A client that does not read fast enough gets its own watch again, from its current revision. On
+// the client's own stream etcd waits for the client, and other clients do not. When etcd ends a
+// client's stream or the common watch, the client's stream ends, as it would without a gateway.
+// Clients then resume from their revision.
 
-// Delay before the gateway requests the progress of an unshared watch that could be shared: the
-// first one, and the maximum.
+// Delays before the gateway requests the progress of an unshared watch that could be shared: the
+// first and the longest delay.
 const (
 	nudgeFirst = 100 * time.Millisecond
 	nudgeLast  = 10 * time.Second
 )
 
-// progressWait is the timeout for etcd's answer when a client requests its watches' progress. etcd
-// does not answer while one of them is behind.
+// progressWait is how long the gateway waits for etcd's answer when a client requests the progress
+// of its watches. etcd does not answer while one of these watches is behind.
 const progressWait = 2 * time.Second
 
-// errSlow ends a stream whose client cannot get its own watch again.
+// errSlow ends the stream of a slow client whose watch cannot leave the common watch.
 var errSlow = status.Error(codes.Unavailable, "etcd-monitor: the client reads its watches too slowly; they can be resumed")
 
-// watchStream is a client's stream of watches.
+// watchStream is a stream of one client, which carries its watches.
 type watchStream struct {
 	g        *Gateway
 	hub      *watchHub
@@ -53,70 +56,70 @@ type watchStream struct {
 	etcd     *mailbox // messages to etcd, on the client's own stream
 
 	mu      sync.Mutex
-	watches map[int64]*watch // by the id that the client knows
-	next    int64            // id for the next watch that requests none
-	own     map[int64]*watch // by their ids at etcd, on the client's own stream
+	watches map[int64]*watch // watches by the ID that the client knows
+	next    int64            // next ID for a watch whose client requests none
+	own     map[int64]*watch // watches on the client's own stream, by their ID at etcd
 	lastOwn int64
-	asked   []*pendingWatch // requests that etcd has not answered
-	asks    []*question     // open progress requests of the client
+	asked   []*pendingWatch // create requests that etcd has not answered
+	asks    []*question     // progress requests of the client that are unanswered
 	sent    int             // number of progress requests to etcd on the client's own stream
 	heard   int             // number of etcd's answers to these requests
-	sample  watchAnswer     // an answer of etcd to a created watch
-	since   time.Time       // time of the first such answer
-	trailer metadata.MD     // trailer with which etcd has ended the client's own stream
+	sample  watchAnswer     // an answer of etcd to a create request
+	since   time.Time       // when the first such answer arrived
+	trailer metadata.MD     // trailer that etcd sent at the end of the client's own stream
 	nudging bool
 	ended   bool
 
-	ordered atomic.Bool // etcd's answers on the client's own stream come in order (progress.go)
+	ordered atomic.Bool // true if etcd's answers on the client's own stream are in order (progress.go)
 }
 
-// pendingWatch is a request for a watch that etcd has not answered.
+// pendingWatch is a create request for a watch that etcd has not answered.
 type pendingWatch struct {
 	watch *watch
 	id    int64 // the watch's id at etcd
-	again bool  // the client knows the watch already
+	again bool  // the client already knows this watch
 }
 
-// watch is a client's watch. Fields marked "group" are guarded by the group's lock.
+// watch is a watch of one client. The group's lock guards the fields that are marked "group".
 type watch struct {
 	stream  *watchStream
-	id      int64 // the client's id
+	id      int64 // ID that the client knows
 	request *pb.WatchCreateRequest
 	group   *watchGroup
-	refused bool // etcd gets a request that it will refuse, because the client requests only reserved keys
+	refused bool // the client requests only reserved keys, so etcd gets a request that it will refuse
 
-	own       int64 // group: its id at etcd on the client's own stream, 0 while it is shared
-	pos       int64 // group: all events up to this revision were answered, if known
+	own       int64 // group: ID at etcd on the client's own stream, or 0 while the watch is shared
+	pos       int64 // group: the client has got all events up to this revision, if known is set
 	known     bool  // group: pos is valid
-	busy      bool  // group: an answer of etcd to the client's own watch is being passed on
+	busy      bool  // group: an answer on the client's own stream is being forwarded
 	begun     bool  // the client has received the first fragments of an answer
-	ending    bool  // group: the client has cancelled it, or it has ended
+	ending    bool  // group: the client has cancelled the watch, or it has ended
 	notBefore time.Time
-	made      madeAt // used only while etcd's answers on the client's own stream are read
+	made      madeAt // only the goroutine that reads the client's own stream uses it
 }
 
-// madeAt is the time when etcd created a watch, relative to etcd's progress answers on its stream.
-// After the answer to the creation, etcd may still send a progress answer from before it, which
-// says nothing about the watch. A later answer is recognized by its revision, or because more
-// answers have come than requests were open.
+// madeAt says when etcd created a watch, relative to its progress answers on the same stream. After
+// the creation, etcd may still send a progress answer from before it. Such an answer says nothing
+// about the watch. A newer answer has a higher revision, or comes after the answers to all requests
+// that were open at the creation.
 type madeAt struct {
-	made     bool // etcd has answered that the watch is created
+	made     bool // etcd has confirmed that it created the watch
 	revision int64
 	open     int
 }
 
-// counts reports whether the next answer says something about the watch.
+// counts reports whether a progress answer also covers the watch.
 func (m *madeAt) counts(answer watchAnswer) bool {
 	m.open--
 	return m.made && (m.open < 0 || answer.revision > m.revision)
 }
 
-// question is a client's request for the progress of its watches. The gateway requests it from etcd
-// on all streams that carry them, and answers with the lowest revision.
+// question is a client's request for the progress of its watches. The gateway forwards it on all
+// streams that carry these watches, and answers with the lowest revision that etcd returns.
 type question struct {
 	stream *watchStream
 	until  time.Time
-	open   map[any]bool // streams on which etcd has not answered
+	open   map[any]bool // streams on which etcd has not answered yet
 	answer watchAnswer
 	over   bool
 }
@@ -135,13 +138,13 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 		etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.out.close(status.FromContextError(ctx.Err()).Err()) })()
-	go func() { // ends at the latest when the handler's stream does
+	go func() { // this goroutine ends no later than the handler's stream
 		if err := s.receive(down); err != nil {
 			cancel()
 		}
 	}()
-	go send(s.etcd, up) // the goroutine that receives reports the errors of sending
-	// A watch gets its header long before its first answer, and clients wait for the header.
+	go send(s.etcd, up) // the receiving goroutine reports the errors of sending
+	// A watch's header arrives long before the first answer, and clients wait for the header.
 	header, err := up.Header()
 	if err == nil && header != nil {
 		if err := down.SendHeader(own(header)); err != nil {
@@ -177,7 +180,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 	}
 }
 
-// receiveAll processes each message of a stream until the stream ends, and returns the reason.
+// receiveAll calls take for each message of a stream. When the stream ends, it returns the reason.
 func receiveAll(from grpc.ClientStream, take func(frame) error) error {
 	for {
 		var f frame
@@ -208,8 +211,8 @@ func send(m *mailbox, to grpc.ClientStream) {
 	}
 }
 
-// receive processes the client's requests until the last one. It passes on requests that it does
-// not understand.
+// receive processes the client's requests until the last one. It forwards requests that it does not
+// understand.
 func (s *watchStream) receive(down grpc.ServerStream) error {
 	for {
 		var f frame
@@ -250,7 +253,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 	s.g.names.watchIn(q)
 	w := &watch{stream: s, id: q.WatchId, request: q, refused: s.g.refuses(q)}
 	s.mu.Lock()
-	s.forget() // a pending progress answer would be mistaken for one about this watch
+	s.forget() // a pending progress answer could be mistaken for an answer about this watch
 	s.mu.Unlock()
 	s.hub.join(w)
 	s.etcd.room()
@@ -259,7 +262,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 
 // begin creates a watch at etcd from a revision, on the client's own stream.
 func (s *watchStream) begin(w *watch, start int64, again bool) error {
-	s.mu.Lock() // until the request is queued, because answers are matched by order
+	s.mu.Lock() // locked until the request is queued, because answers are matched by order
 	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
@@ -297,8 +300,7 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	s.mu.Lock()
 	w := s.watches[q.WatchId]
 	own := int64(0)
-	// it may be a watch that etcd has not answered; the client can name that only if it chose the
-	// id
+	// the watch may be one that etcd has not answered; then the client has chosen its ID
 	if w == nil && q.WatchId != 0 {
 		for _, c := range s.asked {
 			if c.watch.id == q.WatchId && !c.again {
@@ -324,11 +326,12 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	return err
 }
 
-// progress requests the progress of the client's watches from etcd.
+// progress handles a client's request for the progress of its watches. It sends progress requests
+// to etcd.
 func (s *watchStream) progress() {
 	q := &question{stream: s, until: time.Now().Add(progressWait)}
 	s.mu.Lock()
-	s.questions() // from here on, a watch that changes its stream drops the question
+	s.questions() // from here on, moving a watch to another stream cancels q
 	s.asks = append(s.asks, q)
 	ws := slices.Collect(maps.Values(s.watches))
 	s.mu.Unlock()
@@ -351,7 +354,7 @@ func (s *watchStream) progress() {
 	}
 }
 
-// ask requests the progress of the watches on the client's own stream. The caller holds mu.
+// ask sends a progress request for the watches on the client's own stream. The caller holds mu.
 func (s *watchStream) ask() {
 	s.sent++
 	s.tell(progressRequest, false)
@@ -365,8 +368,8 @@ func cancelRequest(id int64) *pb.WatchRequest {
 var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
 	ProgressRequest: &pb.WatchProgressRequest{}}}
 
-// forget drops the client's open progress requests. etcd itself does not answer them while a watch
-// is behind, and clients repeat them. The caller holds mu.
+// forget drops the client's unanswered progress requests. This is allowed, because etcd itself does
+// not answer while a watch is behind, and clients repeat such requests. The caller holds mu.
 func (s *watchStream) forget() {
 	for _, a := range s.asks {
 		a.over = true
@@ -374,8 +377,8 @@ func (s *watchStream) forget() {
 	s.asks = nil
 }
 
-// questions drops answered and expired progress requests, and reports whether any remain. The
-// caller holds mu.
+// questions drops the client's progress requests that were answered or have expired. It reports
+// whether others remain. The caller holds mu.
 func (s *watchStream) questions() bool {
 	s.asks = slices.DeleteFunc(s.asks, func(q *question) bool {
 		q.over = q.over || time.Now().After(q.until)
@@ -384,8 +387,8 @@ func (s *watchStream) questions() bool {
 	return len(s.asks) > 0
 }
 
-// hears records etcd's answer to a question on one stream. The caller holds mu of the client's
-// stream.
+// hears records etcd's progress answer on one of a question's streams. The caller holds mu of the
+// client's stream.
 func (q *question) hears(on any, answer watchAnswer) {
 	if q.over || !q.open[on] {
 		return
@@ -399,7 +402,8 @@ func (q *question) hears(on any, answer watchAnswer) {
 	}
 }
 
-// pump processes etcd's answers on the client's own stream until it ends, and returns the reason.
+// pump processes etcd's answers on the client's own stream. When the stream ends, it returns the
+// reason.
 func (s *watchStream) pump(up grpc.ClientStream) error {
 	return receiveAll(up, func(f frame) error {
 		a, ok, err := s.g.watchAnswer(f)
@@ -426,7 +430,7 @@ func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 	return a, err == nil, err
 }
 
-// answered processes an answer on the client's own stream.
+// answered processes an answer of etcd on the client's own stream.
 func (s *watchStream) answered(a watchAnswer) error {
 	switch {
 	case a.created:
@@ -443,7 +447,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 		return nil
 	}
 	if w == nil || !s.hub.holds(w, a.id) {
-		return nil // the watch is shared: its events come on the common watch
+		return nil // the watch is now shared, so the common watch sends its events
 	}
 	if a.canceled {
 		s.mu.Lock()
@@ -461,7 +465,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 	return nil
 }
 
-// created processes the answer to the oldest request for a watch.
+// created processes etcd's answer to the oldest unanswered create request.
 func (s *watchStream) created(a watchAnswer) error {
 	s.mu.Lock()
 	if len(s.asked) == 0 {
@@ -495,7 +499,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	w.made = madeAt{true, a.revision, s.sent - s.heard}
 	if c.again {
 		s.mu.Unlock()
-		if !s.hub.holdsAs(w, c.id) { // the client has cancelled it meanwhile
+		if !s.hub.holdsAs(w, c.id) { // the client has cancelled the watch meanwhile
 			s.endOwn(c.id)
 		}
 		return nil
@@ -516,13 +520,13 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
-	s.hub.holdsAs(w, c.id) // before the client learns of it, and may cancel it
+	s.hub.holdsAs(w, c.id) // recorded first, because the client may cancel the watch once it knows of it
 	s.out.put(a.as(w.id), true)
 	s.hub.begun(w, a.revision)
 	return nil
 }
 
-// endOwn cancels a watch on the client's own stream that the client does not know.
+// endOwn cancels a watch on the client's own stream. The client does not know this watch.
 func (s *watchStream) endOwn(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -547,7 +551,7 @@ func (s *watchStream) told(a watchAnswer) {
 		s.questions()
 	}
 	s.mu.Unlock()
-	if !s.ordered.Load() { // events up to that revision may still come
+	if !s.ordered.Load() { // events up to the answer's revision may still come
 		return
 	}
 	for _, w := range ws {
@@ -555,8 +559,8 @@ func (s *watchStream) told(a watchAnswer) {
 	}
 }
 
-// nudge starts requesting progress on the client's own stream, as long as there are watches that
-// could be shared if the progress were known.
+// nudge starts requesting progress on the client's own stream. This continues while there are
+// watches that could be shared if their progress were known.
 func (s *watchStream) nudge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,10 +571,10 @@ func (s *watchStream) nudge() {
 	}
 }
 
-// nudged requests the progress, if etcd answers in order, and schedules the next call after twice
-// d, up to nudgeLast. The pause is nudgeFirst again if etcd has answered and a watch still needs
-// further answers. etcd does not answer while a watch is behind. A watch that was made after such
-// unanswered requests needs one more answer for each of them (madeAt).
+// nudged requests progress, if etcd answers in order, and schedules its next call. The delay is
+// twice d, but at most nudgeLast. It is nudgeFirst if etcd has answered and a watch still needs
+// further answers. etcd does not answer while a watch is behind. A watch that was created after
+// such unanswered requests needs one more answer for each of them (madeAt).
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))
@@ -614,8 +618,8 @@ func (s *watchStream) end() {
 	}
 }
 
-// identity identifies the caller and its options. Requests with the same identity may share one
-// request to etcd.
+// identity returns a text that identifies the caller and its options. Requests with the same
+// identity may share one request to etcd.
 func identity(md metadata.MD) string {
 	var b []byte
 	for _, k := range slices.Sorted(maps.Keys(md)) {

@@ -8,39 +8,41 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Fields of WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
+// Numbers of fields in WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
 const (
-	watchIDField  protowire.Number = 2  // int64
-	createdField  protowire.Number = 3  // bool
-	canceledField protowire.Number = 4  // bool
-	compactField  protowire.Number = 5  // int64
-	fragmentField protowire.Number = 7  // bool
-	eventsField   protowire.Number = 11 // repeated Event
-	eventKeyField protowire.Number = 2  // of Event: KeyValue
-	modField      protowire.Number = 3  // of KeyValue: int64
+	watchIDField  protowire.Number = 2  // an int64 in WatchResponse
+	createdField  protowire.Number = 3  // a bool in WatchResponse
+	canceledField protowire.Number = 4  // a bool in WatchResponse
+	compactField  protowire.Number = 5  // an int64 in WatchResponse
+	fragmentField protowire.Number = 7  // a bool in WatchResponse
+	eventsField   protowire.Number = 11 // repeated Event in WatchResponse
+	eventKeyField protowire.Number = 2  // a KeyValue in Event
+	modField      protowire.Number = 3  // an int64 in KeyValue
 )
 
-// noWatch is the id in an answer for no watch, or for all watches of a stream.
+// noWatch is the watch ID in an answer that concerns no watch or all watches of a stream.
 const noWatch = -1
 
-// watchAnswer is a WatchResponse as bytes, with the fields that the gateway needs to pass it on.
+// watchAnswer is a WatchResponse as bytes. It also has the parsed fields that the gateway needs for
+// forwarding it.
 type watchAnswer struct {
 	bytes       []byte
-	from, to    int   // position of its watch id
-	id          int64 // the watch's id
-	revision    int64 // the revision in the header
+	from, to    int   // position of the watch ID in the bytes
+	id          int64 // watch ID
+	revision    int64 // revision in the header
 	created     bool
 	canceled    bool
 	fragment    bool // more fragments of the same answer follow
-	compact     bool // canceled because of a compaction
-	emptied     bool // the answer had events, and all were removed
+	compact     bool // etcd cancelled the watch because of a compaction
+	emptied     bool // the answer had events, and the gateway removed all of them
 	first, last int64
 }
 
-// first and last are the lowest and the highest revision of the events, including removed ones; 0
-// if there are none.
+// first and last are the lowest and the highest revision of the events, including removed events.
+// Both are 0 if there are no events.
 
-// readWatchAnswer parses a WatchResponse. Other messages are passed on unchanged.
+// readWatchAnswer parses a WatchResponse. If ok is false, the message is something else, and the
+// gateway forwards it unchanged.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 	a.bytes = message
 	for at := 0; at < len(message); {
@@ -63,7 +65,7 @@ func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 			_, revision := field(content, revisionField, protowire.VarintType)
 			a.revision = int64(revision)
 			if a.to == 0 {
-				a.from, a.to = at+n+size, at+n+size // the place for the id
+				a.from, a.to = at+n+size, at+n+size // a missing ID would be inserted here
 			}
 		case num == watchIDField && typ == protowire.VarintType:
 			a.id, a.from, a.to = int64(number), at, at+n+size
@@ -89,7 +91,7 @@ func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 	return a, true
 }
 
-// as returns the answer with another watch id. It shares the bytes.
+// as returns the answer with another watch ID. The result shares the answer's bytes.
 func (a *watchAnswer) as(id int64) pieces {
 	var field []byte
 	if id != 0 {
@@ -113,8 +115,8 @@ func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
 // duplicateID is etcd's mvcc.ErrWatcherDuplicateID, copied so as not to import etcd's server.
 const duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 
-// duplicate is etcd's answer to a request for a watch with an id that another watch of the stream
-// has. It is made from the answer that the request would have got.
+// duplicate returns etcd's error for a create request whose watch ID is already used on the stream.
+// It is made from etcd's answer to that request.
 func (a *watchAnswer) duplicate() (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -125,8 +127,8 @@ func (a *watchAnswer) duplicate() (pieces, error) {
 	return pieces{b}, err
 }
 
-// cancelled is etcd's answer to a client that cancels a watch. Cluster, member and term are those
-// of this answer.
+// cancelled returns the answer to a client that cancels a watch. It takes the cluster, member and
+// term from a.
 func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {

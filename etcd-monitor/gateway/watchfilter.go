@@ -9,20 +9,19 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Clients' watches never contain reserved keys. A watch of only reserved keys is refused, in etcd's
-// form and in the order of the requests, because clients match the answers to their requests only
-// by order. From any other watch the events of reserved keys are removed. Keys have their names at
-// etcd here.
+// Clients' watches never contain reserved keys. The gateway refuses a watch of only reserved keys.
+// The refusal has etcd's form and comes in the order of the requests, because clients match answers
+// to requests only by order. From other watches, the gateway removes the events of reserved keys.
+// In this file, keys have their names at etcd.
 
-// refuses reports whether a client's request is for a watch of only reserved keys. If so, it
-// changes the request to a range without keys, which etcd refuses, so that the answer comes in
-// order.
+// refuses reports whether a client requests a watch of only reserved keys. If so, it changes the
+// request to a range without keys. etcd refuses such a range, so that the answer comes in order.
 func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	if len(g.reserved.Prefixes()) == 0 {
 		return false
 	}
 	key := string(q.Key)
-	if key == "" { // etcd treats it as the first key
+	if key == "" { // etcd treats an empty key as the first key
 		key = "\x00"
 	}
 	if len(g.reserved.Without(key, string(q.RangeEnd))) > 0 {
@@ -32,14 +31,14 @@ func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	return true
 }
 
-// denied is etcd's answer to a request that [Gateway.refuses] has changed, with the error for the
-// client.
+// denied converts etcd's answer to a request that [Gateway.refuses] has changed. The result has the
+// error for the client.
 func (g *Gateway) denied(a watchAnswer) (watchAnswer, error) {
 	return a.changed(func(r *pb.WatchResponse) { r.CancelReason = g.reserved.Denied().Error() })
 }
 
-// withoutReserved removes the events of reserved keys from an answer, which still covers the same
-// revisions.
+// withoutReserved removes the events of reserved keys from an answer. The result still covers the
+// same revisions.
 func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
 	if a.last == 0 || !slices.ContainsFunc(g.reserved.Prefixes(), func(p string) bool {
 		return bytes.Contains(a.bytes, []byte(p))
@@ -57,7 +56,7 @@ func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
 	return out, err
 }
 
-// changed returns an answer with a change that keeps its revisions.
+// changed applies a change to an answer. The result covers the same revisions.
 func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -73,10 +72,10 @@ func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, erro
 	return out, nil
 }
 
-// shows returns the part of an answer that the client gets, if any. An answer whose events were all
-// removed is dropped. But an answer in fragments must get its end, and a client that requested
-// progress notifications must get them. The caller holds the lock of the watch's group, or the
-// watch is busy.
+// shows returns the part of an answer that the client gets, if any. It drops an answer whose events
+// were all removed, with two exceptions. An answer in fragments must get its end, and a client that
+// requested progress notifications must get them. The caller holds the lock of the watch's group,
+// or the watch is busy.
 func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	if !a.emptied {
 		w.begun = a.fragment
@@ -85,12 +84,12 @@ func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	switch {
 	case a.fragment: // more fragments follow
 		return a, false
-	case w.begun: // the end of an answer in fragments
+	case w.begun: // the answer is the end of an answer in fragments
 		w.begun = false
 		return a, true
 	case w.request.ProgressNotify:
-		// etcd assumes that the client has got this answer as a progress notification. It covers
-		// only the removed events: for a watch in the past, the header's revision is the current
+		// etcd assumes that the client gets this answer as a progress notification. It covers only
+		// the removed events, because for a watch in the past the header's revision is the current
 		// one.
 		out, err := a.changed(func(r *pb.WatchResponse) {
 			if r.Header != nil {

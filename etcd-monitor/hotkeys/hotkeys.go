@@ -1,25 +1,26 @@
-// Package hotkeys counts the gateway's traffic: requests by kind, where reads were answered and why
-// not by the network, the latency of the network and etcd, and the reads and writes of each of the
-// hottest keys. Its memory does not grow with the number of keys.
+// Package hotkeys counts the gateway's traffic: requests by kind, reads by where they were answered
+// (or why the network did not answer), and the reads and writes of each of the hottest keys. It
+// also measures the latency of the network and of etcd. Its memory does not grow with the number of
+// keys.
 //
 // # Which keys are counted
 //
 // [Keys] is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
 // Top-k Elements in Data Streams", ICDT 2005) with forward decay (Cormode, Shkapenyuk, Srivastava
-// and Xu, "Forward Decay", ICDE 2009). There are n counters. A key without a counter takes over the
-// counter of the coldest key, with its score. So a key with more than 1/n of the recent reads
-// always has a counter. After a half-life a read counts half, so yesterday's hot keys lose their
-// counters.
+// and Xu, "Forward Decay", ICDE 2009). There are n counters. When a key without a counter is read,
+// it takes over the counter and the score of the coldest key. So a key with more than 1/n of the
+// recent reads always has a counter. After a half-life, a read counts half. So keys that are no
+// longer hot lose their counters.
 //
 // # Why rate() of a key's counter is correct
 //
-// The score only decides which keys are counted. The exposed number is another one: the key's reads
-// since it got its counter, each counted once, from zero. So the value that Prometheus sees for a
-// key never decreases and never jumps by another key's reads, unlike a sketch's own estimates.
-// Three things follow:
+// The score only decides which keys are counted. The exposed number is not the score. It is the
+// number of the key's reads since it got its counter, beginning at zero. So the value that
+// Prometheus sees for a key never decreases and never jumps by another key's reads, unlike a
+// sketch's own estimates. Three things follow:
 //
-//   - A key's first sample may already be above zero. rate() ignores it, as for every new series.
-//   - If a key leaves the exposed top and comes back while it still has its counter (there are many
+//   - A key's first sample may already be above zero. rate() ignores it, as for every new series. -
+//     If a key leaves the exposed top and comes back while it still has its counter (there are many
 //     more counters than exposed keys), the counter continues, and rate() over the gap is correct.
 //   - If a key has lost its counter, the count starts again at zero, which rate() treats as a
 //     program's restart. If the count exceeds its former value before the next scrape, rate() is
@@ -38,7 +39,7 @@ import (
 	"time"
 )
 
-// Limits of [Keys], and the defaults of [Bounds].
+// Limits of [Keys], and defaults of [Bounds].
 const (
 	DefaultTop      = 1024
 	DefaultCounters = 8192
@@ -52,7 +53,7 @@ const (
 type Bounds struct {
 	Top      int           // number of exposed keys
 	Counters int           // number of counted keys; at least four times Top
-	HalfLife time.Duration // time after which a read counts half
+	HalfLife time.Duration // time after which a read counts only half
 	Now      func() time.Time
 }
 
@@ -63,26 +64,26 @@ type Keys struct {
 	counters  int
 	halfLife  time.Duration
 	now       func() time.Time
-	origin    time.Time // time when a read has weight 1; later reads have more
+	origin    time.Time // time at which a read has the weight 1; later reads have more weight
 	byName    map[string]*counter
 	coldest   coldest
 	displaced uint64
 	tooLong   uint64
 }
 
-// counter is the counter of a key.
+// counter counts the reads and writes of one key.
 type counter struct {
 	name          string
-	score         float64 // decides which keys are counted; at least the weighted sum of the key's reads
-	reads, writes uint64  // counted since the key got this counter
+	score         float64 // decides which keys are counted; at least the weighted number of the key's reads
+	reads, writes uint64  // numbers of reads and writes since the key got this counter
 	place         int     // index in the heap
 	exposed       bool
 }
 
-// Count is the count of one key.
+// Count has the numbers of reads and writes of one key.
 type Count struct {
 	Key           string
-	Reads, Writes uint64 // counted since the key got its counter
+	Reads, Writes uint64 // numbers since the key got its counter
 }
 
 // NewKeys makes an empty set of counters.
@@ -107,7 +108,7 @@ func NewKeys(b Bounds) *Keys {
 func (k *Keys) Read(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.byName[string(key)] // this lookup makes no copy of the key
+	c := k.byName[string(key)] // looking up string(key) makes no copy of the key
 	if c == nil {
 		if len(key) > MaxKey {
 			k.tooLong++
@@ -120,8 +121,8 @@ func (k *Keys) Read(key []byte) {
 	heap.Fix(&k.coldest, c.place)
 }
 
-// Write counts a write of a counted key. It ignores keys that no client reads, however often they
-// are written.
+// Write counts a write of a key that has a counter. It ignores other keys, so a key that is only
+// written is never counted.
 func (k *Keys) Write(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,7 +131,7 @@ func (k *Keys) Write(key []byte) {
 	}
 }
 
-// admit gives a key a counter: an unused one, or the coldest key's.
+// admit gives a key an unused counter, or else the counter of the coldest key.
 func (k *Keys) admit(key string) *counter {
 	if len(k.coldest) < k.counters {
 		c := &counter{name: key}
@@ -146,12 +147,13 @@ func (k *Keys) admit(key string) *counter {
 	return c
 }
 
-// weight is the weight of a read now. It doubles with every half-life, instead of halving all
-// scores. Before it gets too large for the sums, everything is divided by it.
+// weight returns the weight of a read at the current time. It doubles with every half-life, which
+// is equivalent to halving all scores. Before it becomes too large for the sums, weight divides all
+// scores by it and begins again at 1.
 func (k *Keys) weight() float64 {
 	age := float64(k.now().Sub(k.origin)) / float64(k.halfLife)
 	if age > 512 {
-		for _, c := range k.coldest { // the order does not change, so it is still a heap
+		for _, c := range k.coldest { // dividing all scores keeps their order, so the heap stays valid
 			c.score = math.Ldexp(c.score, -int(min(age, 1<<20)))
 		}
 		k.origin, age = k.now(), 0

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// clock is a time that tests set.
+// clock is a clock whose time the test sets.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -34,8 +34,8 @@ func names(counts []Count) (out []string) {
 	return out
 }
 
-// TestZipf: under a skewed load the hottest keys are exposed, each with at most its real number of
-// reads.
+// TestZipf checks that under a skewed load the hottest keys are exposed. No key's count may exceed
+// the real number of its reads.
 func TestZipf(t *testing.T) {
 	const top, reads = 50, 400_000
 	c := newClock()
@@ -81,19 +81,19 @@ func TestZipf(t *testing.T) {
 	}
 }
 
-// TestDecay: keys that were hot give way to keys that are hot now.
+// TestDecay checks that keys that are hot now replace keys that were hot before.
 func TestDecay(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 2, HalfLife: time.Second, Now: c.Now})
 	for range 1_000_000 {
 		k.Read([]byte("yesterday"))
 	}
-	c.now = c.now.Add(25 * time.Second) // 2^25 is more than a million
+	c.now = c.now.Add(25 * time.Second) // 2^25 is more than a million, so the new reads outweigh the old ones
 	k.Read([]byte("today"))
 	if got := names(k.Top()); got[0] != "today" {
 		t.Fatalf("hottest first: %v", got)
 	}
-	// After a long silence the weights restart with finite numbers.
+	// After a long time without reads, the weights restart, and all numbers are finite.
 	for range 5 {
 		c.now = c.now.Add(600 * time.Second)
 		k.Read([]byte("tomorrow"))
@@ -108,8 +108,8 @@ func TestDecay(t *testing.T) {
 	}
 }
 
-// increase computes what Prometheus computes from a counter's samples: the sum of all increases,
-// where a decreased value counts in full.
+// increase computes what Prometheus computes from the samples of a counter. It is the sum of all
+// increases. If a value is lower than the previous one, the whole value counts as an increase.
 func increase(samples []uint64) (sum uint64) {
 	for i := 1; i < len(samples); i++ {
 		if samples[i] >= samples[i-1] {
@@ -121,8 +121,8 @@ func increase(samples []uint64) (sum uint64) {
 	return sum
 }
 
-// TestRate: keys come and go, leave the top, lose their counters and come back. Prometheus'
-// increase of the exposed counters is never more than the real number of reads.
+// TestRate makes keys come and go, leave the top, lose their counters and come back. Prometheus'
+// increase of the exposed counters must never exceed the real number of reads.
 func TestRate(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 8, Counters: 32, HalfLife: time.Second, Now: c.Now})
@@ -160,7 +160,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestComesBack: a key that leaves the top and comes back with its counter continues counting.
+// TestComesBack checks that the count of a key continues if the key leaves the top and comes back
+// before it loses its counter.
 func TestComesBack(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 1, Counters: 8, HalfLife: time.Second, Now: c.Now})
@@ -190,7 +191,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestWritesOnly: a key that is only written gets no counter.
+// TestWritesOnly checks that a key that is only written gets no counter.
 func TestWritesOnly(t *testing.T) {
 	k := NewKeys(Bounds{})
 	k.Write([]byte("w"))
@@ -293,7 +294,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMemory: a million keys, or keys of maximum length, stay within the memory limit.
+// TestMemory checks that the memory stays within its limit, for a million keys and for keys of
+// maximum length.
 func TestMemory(t *testing.T) {
 	const limit = 32 << 20
 	m := NewMetrics(Bounds{}, nil)

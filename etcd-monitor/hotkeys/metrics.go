@@ -11,8 +11,8 @@ import (
 // Metrics is everything that a gateway exposes at /metrics, as one [prometheus.Collector]. Its
 // methods are safe for concurrent use.
 //
-// A label must be valid UTF-8, but etcd's keys are arbitrary bytes. So the label key has the form
-// of [placement.Printable], which [placement.ParsePrintable] can parse.
+// A label must be valid UTF-8, but a key in etcd may be any bytes. So the label key has the form of
+// [placement.Printable], which [placement.ParsePrintable] can parse.
 type Metrics struct {
 	Keys *Keys
 
@@ -39,18 +39,19 @@ type Metrics struct {
 	newest        *prometheus.Desc
 }
 
-// KeyMetrics is the prefix of the metrics with a key in a label.
+// KeyMetrics is the prefix of the names of metrics that have a label with a key.
 const KeyMetrics = "etcd_monitor_key_"
 
-// Values of the label answered of etcd_monitor_reads_total: where a read was answered, or why not
-// by the network.
+// Values of the label answered of etcd_monitor_reads_total. They say whether the network answered a
+// read, and otherwise why not.
 const (
 	hit       = "network"
 	miss      = "miss"
 	forwarded = "forwarded"
 )
 
-// NewMetrics makes a gateway's metrics. revision, if set, returns the newest revision seen.
+// NewMetrics makes a gateway's metrics. revision, if it is not nil, returns the newest revision
+// that the gateway has seen.
 func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("etcd_monitor_"+name, help, labels, nil)
@@ -75,9 +76,9 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 			Help: "Slots of placed keys that had what no gateway has written; each version once."}),
 		accept: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_monitor_accept_errors_total",
 			Help: "Tries to accept a client's connection that failed for want of file descriptors or memory; they are repeated, a second apart at most."}),
-		// 0.1 ms to 6.5 s
+		// buckets from 0.1 ms to 6.5 s
 		waited: prometheus.NewHistogram(histogram("guard_wait_seconds", "How long those waited.", 100e-6, 17)),
-		// 10 us to 0.3 s, and 50 us to 13 s
+		// buckets from 10 us to 0.3 s, and from 50 us to 13 s
 		network: prometheus.NewHistogramVec(histogram("network_seconds", "Round trips to the switches, by operation (read, cas).", 10e-6, 16), []string{"operation"}),
 		etcd:    prometheus.NewHistogramVec(histogram("etcd_seconds", "How long etcd took to answer, by kind of request.", 50e-6, 19), []string{"kind"}),
 		upstreamReads: counter("etcd_reads_total", "Linearizable reads with answers that are taken to be small that were sent to etcd, by where they went: leader: to the member that leads, at endpoint; turn: to the members in turn.",
@@ -98,7 +99,7 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 }
 
 // Request counts a request. kind names the operation. code is the name of the request's final gRPC
-// code; "" or "OK": no error.
+// code. "" and "OK" mean no error.
 func (m *Metrics) Request(kind, code string) {
 	m.requests.WithLabelValues(kind).Inc()
 	if code != "" && code != "OK" {
@@ -106,15 +107,17 @@ func (m *Metrics) Request(kind, code string) {
 	}
 }
 
-// Etcd records etcd's time for a request.
+// Etcd records how long etcd took for a request.
 func (m *Metrics) Etcd(kind string, d time.Duration) {
 	m.etcd.WithLabelValues(kind).Observe(d.Seconds())
 }
 
-// EtcdWrite counts a write to etcd: to the leader, by its endpoint; "": to the members in turn.
+// EtcdWrite counts a write that was sent to etcd. leader is the endpoint of the leader that got it,
+// or "" if the write went to the members in turn.
 func (m *Metrics) EtcdWrite(leader string) { count(m.upstream, leader) }
 
-// EtcdRead counts a linearizable read with a small answer, as EtcdWrite does writes.
+// EtcdRead counts a linearizable read with a small answer that was sent to etcd. leader is as for
+// EtcdWrite.
 func (m *Metrics) EtcdRead(leader string) { count(m.upstreamReads, leader) }
 
 func count(where *prometheus.CounterVec, leader string) {
@@ -128,20 +131,20 @@ func count(where *prometheus.CounterVec, leader string) {
 // Hit counts a read answered by the network.
 func (m *Metrics) Hit() { m.reads.WithLabelValues(hit, "").Inc() }
 
-// Miss counts a read of a placed key that etcd had to answer, by reason: the slot was clear,
-// guarded, unfit, gone, silent ...
+// Miss counts a read of a placed key that etcd had to answer. reason describes why, for example
+// that the slot was clear, guarded or silent.
 func (m *Metrics) Miss(reason string) { m.reads.WithLabelValues(miss, reason).Inc() }
 
-// Forwarded counts a read for which the network was not asked, by reason: the key is not placed, a
-// slot cannot answer the request, the network is off ...
+// Forwarded counts a read that was not sent to the network. reason describes why, for example that
+// the key is not placed or that the network is off.
 func (m *Metrics) Forwarded(reason string) { m.reads.WithLabelValues(forwarded, reason).Inc() }
 
-// Network records the switches' time for an operation (read, cas).
+// Network records how long the switches took for an operation (read or cas).
 func (m *Metrics) Network(operation string, d time.Duration) {
 	m.network.WithLabelValues(operation).Observe(d.Seconds())
 }
 
-// GuardWait records the wait of a write for another write's guard.
+// GuardWait records how long a write waited for another write's guard.
 func (m *Metrics) GuardWait(d time.Duration) {
 	m.waits.Inc()
 	m.waited.Observe(d.Seconds())
@@ -150,10 +153,10 @@ func (m *Metrics) GuardWait(d time.Duration) {
 // GuardedWrite counts a write of placed keys by its result.
 func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result).Inc() }
 
-// Forged counts a new version of a slot's cell that no gateway has written.
+// Forged counts a new version of a slot's content that no gateway has written.
 func (m *Metrics) Forged() { m.forged.Inc() }
 
-// AcceptError counts a failed attempt to accept a client's connection for lack of file descriptors
+// AcceptError counts a client's connection that could not be accepted for lack of file descriptors
 // or memory.
 func (m *Metrics) AcceptError() { m.accept.Inc() }
 

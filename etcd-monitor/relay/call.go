@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
-// call is one request: a stream of the client and, when its destination is known, a stream to etcd
-// or to this process's gRPC server. Both streams report their frames to it (sink).
+// call is one request of a client. It joins the client's stream with a stream to etcd or to this
+// process's gRPC server, once that destination is known. Both streams report their frames to the
+// call (see sink).
 type call struct {
 	client *client
 	down   *half
@@ -24,27 +25,27 @@ type call struct {
 
 	mu         sync.Mutex
 	collecting bool
-	message    []byte // the request's message, unparsed, with its 5-byte prefix
+	message    []byte // message of the request, unparsed, with its 5-byte prefix
 	up         *half
 	over       bool               // the client has its answer, or has cancelled
-	started    bool               // the client has the answer's headers
+	started    bool               // the client has got the answer's headers
 	cancel     context.CancelFunc // cancels a request that this process answers
 
-	// the request to etcd
+	// request to etcd
 	plan  *Plan
 	began time.Time
-	head  []hpack.HeaderField // the answer's headers, if they are kept
-	kept  []byte              // the part of the answer that is kept until See had enough
+	head  []hpack.HeaderField // headers of the answer, if they are withheld
+	kept  []byte              // part of the answer that is withheld until See has enough bytes
 	seen  bool
 }
 
-// headers are reusable slices for the headers of requests to etcd.
+// headers is a pool of slices for the headers of requests to etcd.
 var headers = sync.Pool{New: func() any { return new([]hpack.HeaderField) }}
 
-const prefixLen = 5 // bytes of a gRPC message's prefix: compression flag, message length
+const prefixLen = 5 // length of a gRPC message's prefix in bytes: compression flag, message length
 
-// unlock unlocks mu. It is deferred, so that a panic of the Router for this request ends the
-// client's connection, in whichever goroutine it happens.
+// unlock unlocks mu. Callers defer it, so that mu is unlocked if the Router panics. Such a panic
+// ends the client's connection, in whichever goroutine it happens.
 func (x *call) unlock() {
 	fault := recover()
 	if fault != nil && !x.over {
@@ -74,7 +75,7 @@ func (x *call) begin(end bool) {
 
 // headers implements sink.
 func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
-	if h == x.down { // a request's trailers, which gRPC does not have
+	if h == x.down { // a request's trailers arrived, which gRPC does not use
 		if end {
 			x.data(h, nil, true)
 		}
@@ -124,7 +125,7 @@ func (x *call) data(h *half, b []byte, end bool) {
 			x.show()
 		}
 	}
-	// etcd must end a stream with trailers; otherwise the client gets an error
+	// etcd must end a stream with trailers. If it does not, the client gets an error.
 	if end && h == x.up && !x.over && x.plan != nil {
 		x.finish(codes.Internal, "the answer has no trailers")
 		if x.plan.Done != nil {
@@ -136,10 +137,10 @@ func (x *call) data(h *half, b []byte, end bool) {
 // headLen is the length of the part of an answer that See gets, in bytes.
 const headLen = 64
 
-// sizeOf is the size of a message, from its prefix.
+// sizeOf returns the size of a message, which its prefix contains.
 func sizeOf(m []byte) int { return int(binary.BigEndian.Uint32(m[1:])) }
 
-// show passes on the part of an answer that was kept until See had enough. The caller holds mu.
+// show sends the client the part of an answer that was withheld for See. The caller holds mu.
 func (x *call) show() {
 	if len(x.kept) > prefixLen {
 		x.plan.See(x.kept[prefixLen:], sizeOf(x.kept))
@@ -149,7 +150,7 @@ func (x *call) show() {
 	x.kept = nil
 }
 
-// request handles the client's data. The caller holds mu.
+// request handles data of the client's request. The caller holds mu.
 func (x *call) request(b []byte, end bool) {
 	switch {
 	case x.over:
@@ -162,7 +163,7 @@ func (x *call) request(b []byte, end bool) {
 		}
 		x.down.giveBack(len(b))
 		switch {
-		case end, x.whole(): // a request has one message, and the end of the stream may come later
+		case end, x.whole(): // a request has one message; the end of its stream may come later
 			x.route()
 		case len(x.message) > x.client.r.MaxMessage+prefixLen:
 			x.toLocalLocked(false)
@@ -172,7 +173,7 @@ func (x *call) request(b []byte, end bool) {
 	}
 }
 
-// whole reports whether the message is complete. The caller holds mu.
+// whole reports whether the request's message is complete. The caller holds mu.
 func (x *call) whole() bool {
 	m := x.message
 	return len(m) >= prefixLen && len(m)-prefixLen == int(binary.BigEndian.Uint32(m[1:]))
@@ -190,7 +191,7 @@ func (x *call) route() {
 		return
 	}
 	if x.plan == nil {
-		return // this process will answer
+		return // this process answers the request
 	}
 	x.collecting = false
 	x.began = time.Now()
@@ -206,8 +207,8 @@ func (x *call) metadata(name string) string {
 	return ""
 }
 
-// sendTo opens the stream to etcd. It reports whether the connection accepts it. The caller holds
-// mu.
+// sendTo opens a stream to a member of etcd. It reports whether the member's connection accepts the
+// stream. The caller holds mu.
 func (x *call) sendTo(at member) bool {
 	method := x.plan.Method
 	if method == "" {
@@ -254,7 +255,7 @@ func (x *call) toLocalLocked(end bool) {
 	x.message = nil
 }
 
-// trailers handles the end of etcd's answer. The caller holds mu.
+// trailers handles the trailers that end etcd's answer. The caller holds mu.
 func (x *call) trailers(fields []hpack.HeaderField) {
 	code, text := grpcconn.Status(fields)
 	plan := x.plan
@@ -308,7 +309,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 		case x.up != nil:
 			x.up.cut(http2.ErrCodeCancel)
 			if p := &x.client.r.pool; p.waits.Load() > 0 {
-				go func() { // in a goroutine, because it locks other calls
+				go func() { // on another goroutine, because pool.retry locks other calls
 					defer x.down.c.endAtPanic()
 					p.retry()
 				}()
@@ -323,7 +324,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 	}
 	switch {
 	case h != x.up:
-	case x.over: // the answer has ended, but may still wait for the client
+	case x.over: // the answer is complete, but may still wait for the client to read
 		x.down.cutAtEnd(code)
 	case refused && x.plan != nil && !x.started:
 		x.up, x.head, x.kept = nil, nil, nil
@@ -368,7 +369,7 @@ func (x *call) drained(h *half, n int) {
 	}
 }
 
-// finish ends the client's stream with a status of the relay. The caller holds mu.
+// finish ends the client's stream with a status that the relay makes. The caller holds mu.
 func (x *call) finish(code codes.Code, text string) {
 	x.over = true
 	fields := trailersOnly(code, text)
@@ -378,7 +379,7 @@ func (x *call) finish(code codes.Code, text string) {
 	x.down.headers(fields, true)
 }
 
-// resend sends a request that has waited for a connection.
+// resend sends a request that was waiting for a connection.
 func (x *call) resend() {
 	x.mu.Lock()
 	defer x.unlock()
@@ -387,7 +388,7 @@ func (x *call) resend() {
 	}
 }
 
-// stopped ends a request that was not sent before the relay was drained.
+// stopped ends a request that was still waiting when the relay was drained.
 func (x *call) stopped() {
 	x.mu.Lock()
 	defer x.unlock()

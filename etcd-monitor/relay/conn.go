@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	streamWindow  = 256 << 10 // bytes of one stream that the peer may send ahead
-	connWindow    = 16 << 20  // bytes that the peer may send ahead on all streams together
-	mostBuffered  = 1 << 20   // bytes in the write buffer above which data waits
+	streamWindow  = 256 << 10 // number of bytes that the peer may send ahead on one stream
+	connWindow    = 16 << 20  // number of bytes that the peer may send ahead on all streams together
+	mostBuffered  = 1 << 20   // size of the write buffer, in bytes, above which data waits
 	mostSpare     = 128 << 10 // maximum size of a buffer that an idle connection keeps for reuse
 	readBuffer    = 32 << 10
 	maxHeaderList = 1 << 20
@@ -28,42 +28,44 @@ const (
 	mostWindow    = math.MaxInt32
 )
 
-// sink receives a stream's frames. Only the connection's reader calls it, without holding locks.
-// The bytes of data are valid only during the call.
+// sink receives the frames of a stream. Only the goroutine that reads the connection calls it,
+// without holding locks. Data is valid only during the call.
 type sink interface {
 	headers(h *half, fields []hpack.HeaderField, end bool)
 	data(h *half, b []byte, end bool)
-	// reset: the peer has reset the stream. refused: it has not processed it.
+	// reset is called when the peer has reset the stream. refused reports that the peer has not
+	// processed it.
 	reset(h *half, code http2.ErrCode, refused bool)
-	// lost: the connection has ended.
+	// lost is called when the connection has ended.
 	lost(h *half, why error)
-	// drained: n waiting bytes were written.
+	// drained is called when n waiting bytes were written.
 	drained(h *half, n int)
 }
 
 // beginner is the sink of a stream that the peer has opened.
 type beginner interface {
 	sink
-	// begin starts the stream's work. end reports whether the headers have ended the stream.
+	// begin starts the stream's work. end reports whether the stream ended with its headers.
 	begin(end bool)
 }
 
-// half is a stream on one connection. The connection's mu guards its fields.
+// half is a stream on one connection, and so one side of a call. The connection's mu guards its
+// fields.
 type half struct {
 	c    *conn
 	id   uint32
 	sink sink
 
-	window  int64               // bytes that the peer still accepts on this stream
-	granted int64               // bytes that the peer may still send
-	waiting []byte              // data waiting for the window
-	trailer []hpack.HeaderField // headers to send after waiting
+	window  int64               // number of bytes that the peer still accepts on this stream
+	granted int64               // number of bytes that the peer may still send
+	waiting []byte              // data that waits until the peer accepts more bytes
+	trailer []hpack.HeaderField // trailers to send after the waiting data
 	end     bool                // the stream ends after the waiting bytes
 	queued  bool                // the stream is in c.queue
 	sentEnd bool
 	gotEnd  bool
-	unsaid  int  // granted bytes that no WINDOW_UPDATE has announced yet
-	cutting bool // reset the stream with code when its end has been sent
+	unsaid  int  // bytes that were granted but not yet announced in a WINDOW_UPDATE
+	cutting bool // reset the stream with code after its end was sent
 	code    http2.ErrCode
 }
 
@@ -72,55 +74,56 @@ type conn struct {
 	nc     net.Conn
 	br     *bufio.Reader
 	framer *http2.Framer
-	server bool // the peer opens the streams
-	// accept makes the sink of a stream that the peer opens, before other goroutines can find the
-	// stream. It must do nothing else, because the caller holds mu. The sink's begin follows,
-	// without the lock.
+	server bool // true if the peer opens the streams
+	// accept makes the sink of a stream that the peer opens. It runs before other goroutines can
+	// find the stream. It must do nothing else, because the caller holds mu. The sink's begin is
+	// called afterwards, without the lock.
 	accept func(h *half, fields []hpack.HeaderField) beginner
 	limits limits
 
 	mu      sync.Mutex
 	out     []byte // bytes to write
-	spare   []byte // buffer for reuse
+	spare   []byte // buffer for reuse as out
 	writing bool   // a goroutine writes the bytes taken from out
 	encoder *hpack.Encoder
 	block   bytes.Buffer // the encoder's output
 	streams map[uint32]*half
 	queue   []*half // streams with waiting data
-	window  int64   // bytes that the peer still accepts in total
-	granted int64   // bytes of data that the peer may still send
+	window  int64   // number of bytes that the peer still accepts on all streams
+	granted int64   // number of data bytes that the peer may still send
 	initial int64   // initial window of new streams
-	most    uint32  // maximum number of our streams at the peer
-	last    uint32  // id of the newest stream: the peer's (server), or ours
+	most    uint32  // maximum number of streams that the peer lets us open
+	last    uint32  // ID of the newest stream; on a server's connection the peer has opened it
 	unsaid  int
-	away    bool // no more streams are opened
+	away    bool // no more streams may be opened
 	err     error
-	full    *sync.Cond // signals that out is shorter, or that the connection has ended
+	full    *sync.Cond // signals that out has become shorter, or that the connection has ended
 
 	batch    atomic.Bool // the reader is handling a batch of frames, and flushes after it
-	writable func() bool // reports whether a small write would not block; nil: unknown
+	writable func() bool // reports whether a small write would not block; nil if that is unknown
 
 	wake  chan struct{}
 	ready chan struct{} // closed when the peer's settings have arrived
-	done  chan struct{} // closed at the connection's end
+	done  chan struct{} // closed when the connection ends
 
 	settled bool
-	read    atomic.Int64 // time of the last received bytes, in nanoseconds since 1970
-	pinged  atomic.Bool  // a ping has had no answer since
-	pings   int          // number of early pings of the peer
+	read    atomic.Int64 // when bytes were last received, in Unix nanoseconds
+	pinged  atomic.Bool  // a ping was sent and is not answered yet
+	pings   int          // number of pings that the peer has sent too early
 	pingAt  time.Time
 	forgive bool   // something was sent since the last ping, so the peer may ping
-	onDead  func() // called when the connection has ended, or accepts no more streams
-	onFrame func() // called after a frame was handled; nil: not called
-	// onPanic is called for a bug in this package or the Router, which ends the connection.
+	onDead  func() // called when the connection has ended or accepts no more streams
+	onFrame func() // called after each handled frame, if it is not nil
+	// onPanic is called after a panic in this package or in the Router. Such a panic ends the
+	// connection.
 	onPanic func(fault any, stack []byte)
 }
 
-// limits are the limits of a connection.
+// limits are the limits of one connection.
 type limits struct {
-	streams     uint32        // maximum number of the peer's streams; 0: no limit
-	pingMin     time.Duration // minimum interval between the peer's pings; 0: no limit
-	idle        time.Duration // silence after which the peer is pinged; 0: never
+	streams     uint32        // maximum number of the peer's streams; 0 means no limit
+	pingMin     time.Duration // minimum interval between the peer's pings; 0 means no limit
+	idle        time.Duration // silence after which the peer is pinged; 0 means that it is never pinged
 	idleTimeout time.Duration // timeout for the answer to a ping
 	idleStreams bool          // ping only while there are streams
 }
@@ -151,7 +154,7 @@ func (w *outWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// serve runs the connection until it ends, and then reports the end to all its streams.
+// serve runs the connection until it ends. It then reports the end to the sinks of all streams.
 func (c *conn) serve() {
 	defer c.endAtPanic()
 	go c.writer()
@@ -168,16 +171,16 @@ const mostToFail = 30 * time.Second
 
 var errPanic = errors.New("relay: a fault of the gateway ended the connection")
 
-// endAtPanic is deferred by each goroutine that works for one connection. A panic there ends only
-// that connection.
+// endAtPanic handles a panic of a goroutine that works for one connection. Each such goroutine
+// defers it. The panic then ends only that connection.
 func (c *conn) endAtPanic() {
 	if fault := recover(); fault != nil {
 		c.panicked(fault)
 	}
 }
 
-// panicked ends the connection after a panic. If fail cannot finish, the process ends, because then
-// the panicked goroutine holds a lock that others wait for.
+// panicked ends the connection after a panic. If the connection's end takes too long, the whole
+// process ends, because the panicked goroutine then holds a lock that others wait for.
 func (c *conn) panicked(fault any) {
 	c.onPanic(fault, debug.Stack())
 	c.nc.Close()
@@ -188,11 +191,11 @@ func (c *conn) panicked(fault any) {
 	}()
 }
 
-// lastWord is the time that an ended connection has to write its remaining bytes.
+// lastWord is how long a connection that has failed may still write its remaining bytes.
 const lastWord = time.Second
 
-// lastAnswer is the same for a connection that ends because everything has been answered: its peer
-// may read the last answer slowly.
+// lastAnswer is how long a connection may write its remaining bytes if it ends because everything
+// was answered. It is longer than lastWord, because the peer may read the last answer slowly.
 const lastAnswer = 30 * time.Second
 
 // fail ends the connection.
@@ -226,9 +229,9 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// kick triggers the writing of the waiting bytes.
+// kick makes the waiting bytes be written soon.
 func (c *conn) kick() {
-	if !c.batch.Load() { // otherwise the reader is about to flush
+	if !c.batch.Load() { // in a batch, the reader will flush
 		c.wakeWriter()
 	}
 }
@@ -240,9 +243,9 @@ func (c *conn) wakeWriter() {
 	}
 }
 
-// inReader fills the reader's buffer from the connection. When the buffer is empty, all received
-// frames have been handled, so the reader first writes all answers at once. That avoids waking a
-// goroutine, and waking the peer more than once.
+// inReader is the reader from which the framer reads the connection's bytes. If its buffer is
+// empty, all received frames were handled. So before it reads more, it writes all answers at once.
+// This avoids waking a goroutine, and wakes the peer only once.
 type inReader conn
 
 func (r *inReader) Read(p []byte) (int, error) {
@@ -253,11 +256,11 @@ func (r *inReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostAtOnce is the maximum size of a write by the reader: when the kernel reports that a socket
-// has room, it has room for this much.
+// mostAtOnce is the maximum number of bytes that the reader writes itself. When the kernel reports
+// that a socket has room, there is room for at least this many bytes.
 const mostAtOnce = 4 << 10
 
-// flush writes the waiting bytes if that does not block; otherwise it wakes the writer.
+// flush writes the waiting bytes if that does not block. Otherwise it wakes the writer goroutine.
 func (c *conn) flush() {
 	c.mu.Lock()
 	c.batch.Store(false)
@@ -275,7 +278,8 @@ func (c *conn) flush() {
 	c.write(b)
 }
 
-// take removes and returns the waiting bytes, for write. The caller holds mu.
+// take returns the waiting bytes and empties the buffer. The caller holds mu, and passes the bytes
+// to write.
 func (c *conn) take() []byte {
 	b := c.out
 	c.out, c.writing = c.spare[:0], true
@@ -284,7 +288,7 @@ func (c *conn) take() []byte {
 	return b
 }
 
-// write writes the taken bytes. It reports whether the connection continues.
+// write writes bytes that take has returned. It reports whether the connection continues.
 func (c *conn) write(b []byte) bool {
 	_, err := c.nc.Write(b)
 	c.mu.Lock()
@@ -306,7 +310,7 @@ func (c *conn) write(b []byte) bool {
 	return true
 }
 
-// writer writes the waiting bytes, all at once.
+// writer writes the waiting bytes whenever it is woken. It runs in its own goroutine.
 func (c *conn) writer() {
 	defer c.endAtPanic()
 	defer c.nc.Close()
@@ -319,7 +323,7 @@ func (c *conn) writer() {
 			}
 			c.mu.Unlock()
 			<-c.wake
-			runtime.Gosched() // lets other goroutines add their bytes, so that one system call writes all
+			runtime.Gosched() // other goroutines can now add their bytes, so that one system call writes all
 			c.mu.Lock()
 		}
 		b := c.take()
@@ -330,7 +334,7 @@ func (c *conn) writer() {
 	}
 }
 
-// start sends our settings.
+// start sends our HTTP/2 settings.
 func (c *conn) start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +356,7 @@ func (c *conn) start() {
 
 var errPreface = errors.New("relay: no HTTP/2 preface")
 
-// reader handles the received frames until the connection ends.
+// reader handles received frames. It ends when the connection ends.
 func (c *conn) reader() error {
 	if c.server {
 		b := make([]byte, len(preface))
@@ -364,8 +368,8 @@ func (c *conn) reader() error {
 		}
 	}
 	for {
-		// The relay does not read from a client that does not read its answers. (It always reads
-		// from etcd, which might wait for that.)
+		// The relay reads no more from a client that does not read its answers. It always reads
+		// from etcd, because etcd might also wait for its answers to be read.
 		if c.server {
 			c.mu.Lock()
 			for len(c.out) > 2*mostBuffered && c.err == nil {
@@ -390,7 +394,8 @@ func (c *conn) reader() error {
 	}
 }
 
-// malformed handles a frame that could not be parsed. It returns nil if only a stream must end.
+// malformed handles a frame that could not be parsed. It returns nil if only the frame's stream
+// must end.
 func (c *conn) malformed(err error) error {
 	var stream http2.StreamError
 	if !errors.As(err, &stream) {
@@ -410,7 +415,7 @@ func (c *conn) malformed(err error) error {
 	}
 	c.mu.Lock()
 	if c.server && stream.StreamID%2 == 1 && stream.StreamID > c.last {
-		c.last = stream.StreamID // the stream has begun: the peer may have sent more of it already
+		c.last = stream.StreamID // counts as begun, because more frames may follow
 	}
 	c.framer.WriteRSTStream(stream.StreamID, stream.Code)
 	c.mu.Unlock()

@@ -86,7 +86,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.mu.Unlock()
 		c.goAway(http2.ErrCodeProtocol, "a stream with an even number")
 		return fmt.Errorf("relay: a stream with an even number")
-	case f.StreamID <= c.last: // trailers of a stream that the relay has ended
+	case f.StreamID <= c.last: // the frame has the trailers of a stream that the relay has ended
 		c.mu.Unlock()
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.kick()
 		return nil
 	}
-	if c.err != nil { // otherwise no one would tell the stream's sink that the connection has ended
+	if c.err != nil { // if the connection has ended, no one else would tell the stream's sink
 		c.mu.Unlock()
 		return c.err
 	}
@@ -124,8 +124,8 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		c.goAway(http2.ErrCodeFlowControl, "more data than the connection's window")
 		return errors.New("relay: more data than the connection's window")
 	}
-	// Received bytes are returned to the connection's window at once: the streams' own windows
-	// limit them.
+	// The connection's window is extended at once for received bytes, because the windows of the
+	// streams limit them.
 	if c.unsaid += size; c.unsaid >= connWindow/4 {
 		c.framer.WriteWindowUpdate(0, uint32(c.unsaid))
 		c.granted += int64(c.unsaid)
@@ -222,11 +222,11 @@ func (c *conn) onWindow(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// tooManyPings is gRPC's name for this error (grpc: internal/transport).
+// tooManyPings is the text with which gRPC closes such a connection (grpc: internal/transport).
 const tooManyPings = "too_many_pings"
 
-// mostPings is the permitted number of early pings, and idlePing the minimum interval for a peer
-// without streams; both are gRPC's values.
+// mostPings is the permitted number of early pings. idlePing is the minimum interval between pings
+// for a peer without streams. gRPC uses the same values.
 const (
 	mostPings = 2
 	idlePing  = 2 * time.Hour
@@ -262,8 +262,8 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	return nil
 }
 
-// onGoAway: the peer opens, or accepts, no more streams. Our streams that it has not processed may
-// be repeated elsewhere.
+// onGoAway handles GOAWAY: the peer opens or accepts no more streams. Streams that we have opened
+// and that the peer has not processed may be repeated on another connection.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) {
 	c.mu.Lock()
 	c.away = true
@@ -286,7 +286,7 @@ func (c *conn) onGoAway(f *http2.GoAwayFrame) {
 	c.endIfIdle()
 }
 
-// goAway tells the peer that no more streams are accepted.
+// goAway tells the peer that this side accepts no more streams.
 func (c *conn) goAway(code http2.ErrCode, why string) {
 	c.mu.Lock()
 	c.away = true
@@ -302,13 +302,13 @@ func (c *conn) endIfIdle() {
 	c.mu.Unlock()
 	if over {
 		c.fail(errAway)
-		c.nc.SetReadDeadline(time.Now()) // wakes the connection's reader
+		c.nc.SetReadDeadline(time.Now()) // ends a read of the connection's reader, which then sees the end
 	}
 }
 
 var errAway = fmt.Errorf("relay: the connection was ended in good order")
 
-// room reports whether one of our streams can be opened.
+// room reports whether the peer lets us open another stream.
 func (c *conn) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,7 +319,7 @@ func (c *conn) roomLocked() bool {
 	return c.err == nil && !c.away && uint32(len(c.streams)) < c.most && c.last <= mostWindow-2
 }
 
-// open opens a stream. It returns nil if the connection accepts no more.
+// open opens a stream. If the connection accepts no more streams, it returns nil.
 func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	c.mu.Lock()
 	if !c.roomLocked() {
@@ -361,7 +361,7 @@ func (c *conn) writeHeaders(id uint32, fields []hpack.HeaderField, end bool) {
 	}
 }
 
-// headers sends headers, or trailers after data.
+// headers sends the headers of a stream, or its trailers if data was sent before.
 func (h *half) headers(fields []hpack.HeaderField, end bool) {
 	c := h.c
 	c.mu.Lock()
@@ -383,13 +383,14 @@ func (h *half) headers(fields []hpack.HeaderField, end bool) {
 	c.endIfIdle()
 }
 
-// data sends what the windows permit, and queues the rest. It returns the number of sent bytes.
+// data sends as many bytes as the windows permit, and queues the remaining bytes. It returns the
+// number of bytes that were sent.
 func (h *half) data(b []byte, end bool) int {
 	c := h.c
 	c.mu.Lock()
 	if c.streams[h.id] != h || h.sentEnd {
 		c.mu.Unlock()
-		return len(b) // the stream has ended
+		return len(b) // the stream has ended, so the bytes count as sent
 	}
 	n := 0
 	if len(h.waiting) == 0 {
@@ -397,7 +398,7 @@ func (h *half) data(b []byte, end bool) int {
 	}
 	if n < len(b) || len(h.waiting) > 0 {
 		h.waiting = append(h.waiting, b[n:]...)
-		h.end = h.end || end // the end may come alone, after waiting data
+		h.end = h.end || end // data of earlier calls may still wait when the end comes alone
 		if !h.queued {
 			h.queued = true
 			c.queue = append(c.queue, h)
@@ -439,7 +440,7 @@ func (c *conn) writeData(h *half, b []byte, end bool) (n int) {
 	return n
 }
 
-// pump sends waiting data, as far as the windows permit.
+// pump sends waiting data of all streams, as far as the windows permit.
 func (c *conn) pump() {
 	type sent struct {
 		h *half
@@ -476,7 +477,7 @@ func (c *conn) pump() {
 			}
 		}
 	}
-	if len(rest) > 0 && len(all) > 0 { // begin with another stream next time
+	if len(rest) > 0 && len(all) > 0 { // the next call begins with another stream
 		rest = append(rest[1:], rest[0])
 	}
 	c.queue = rest
@@ -488,7 +489,7 @@ func (c *conn) pump() {
 	c.endIfIdle()
 }
 
-// giveBack grants the peer n more bytes on a stream.
+// giveBack lets the peer send n more bytes on a stream.
 func (h *half) giveBack(n int) {
 	if n <= 0 {
 		return
@@ -519,8 +520,8 @@ func (h *half) cut(code http2.ErrCode) {
 	c.endIfIdle()
 }
 
-// cutAtEnd resets a stream when all of it has been written, including its end, because the peer
-// need not send more.
+// cutAtEnd resets a stream after all of its data and its end were written. The peer then need not
+// send more.
 func (h *half) cutAtEnd(code http2.ErrCode) {
 	c := h.c
 	c.mu.Lock()
@@ -543,8 +544,8 @@ func (c *conn) drop(id uint32) *half {
 	return h
 }
 
-// settleLocked removes a stream that both sides have ended, or that must be reset at its end. The
-// caller holds mu.
+// settleLocked removes a stream if both sides have ended it, or if it must be reset after its end.
+// The caller holds mu.
 func (h *half) settleLocked() {
 	switch {
 	case !h.sentEnd:
@@ -556,7 +557,7 @@ func (h *half) settleLocked() {
 	}
 }
 
-// watchIdle pings a silent peer. stop ends that.
+// watchIdle pings the peer when it is silent, until stop is called.
 func (c *conn) watchIdle() (stop func()) {
 	if c.limits.idle == 0 {
 		return nil
@@ -571,7 +572,7 @@ func (c *conn) watchIdle() (stop func()) {
 			c.mu.Unlock()
 			return
 		case c.limits.idleStreams && len(c.streams) == 0:
-			c.read.Store(time.Now().UnixNano()) // not pinged; the time starts again with the next stream
+			c.read.Store(time.Now().UnixNano()) // no ping is needed without streams
 			next = c.limits.idle
 		case c.pinged.Load() && silent >= c.limits.idle+c.limits.idleTimeout:
 			c.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestMalformedThenData: a malformed HEADERS frame ends only its stream (RFC 9113, 8.1.1). Further
-// frames that the peer has already sent on that stream do not end the connection.
+// TestMalformedThenData checks that a malformed HEADERS frame ends only its stream (RFC 9113,
+// 8.1.1). The peer may already have sent further frames on that stream, and these must not end the
+// connection.
 func TestMalformedThenData(t *testing.T) {
 	b := newBed(t)
 	c := rawClient(t, b.addr)
@@ -58,8 +59,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return nil }
 
-// TestDrainSlowClient: the last answer on a draining connection reaches a client that takes 2 s to
-// read it.
+// TestDrainSlowClient checks that the last answer on a draining connection reaches a client that
+// takes 2 s to read it.
 func TestDrainSlowClient(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -100,7 +101,7 @@ func TestDrainSlowClient(t *testing.T) {
 				drained = true
 				go b.Drain(context.Background())
 			}
-			time.Sleep(150 * time.Millisecond) // 13 frames: 2 s
+			time.Sleep(150 * time.Millisecond) // 13 frames take 2 s
 			if f.StreamEnded() {
 				return
 			}

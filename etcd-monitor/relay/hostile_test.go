@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestSinkIsThere: a stream that other goroutines can find has its sink, so a connection that ends
-// while streams are opened reports the end to all of them.
+// TestSinkIsThere checks that a stream has its sink before other goroutines can find it. So if a
+// connection ends while streams are opened, all their sinks learn of the end.
 func TestSinkIsThere(t *testing.T) {
 	one, other := net.Pipe()
 	defer one.Close()
@@ -46,8 +46,8 @@ func TestSinkIsThere(t *testing.T) {
 	}
 }
 
-// TestResetWhileBeginning: clients that reset their connections while they open streams, with some
-// changed bytes, leave nothing behind, and other clients are served.
+// TestResetWhileBeginning makes clients reset their connections while they open streams, with some
+// bytes changed. Nothing may be left behind, and other clients must be served.
 func TestResetWhileBeginning(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -89,7 +89,7 @@ func TestResetWhileBeginning(t *testing.T) {
 	})
 }
 
-// streams is the number of streams to etcd.
+// streams returns the number of open streams to etcd.
 func streams(b *bed) (n int) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -101,8 +101,8 @@ func streams(b *bed) (n int) {
 	return n
 }
 
-// refusal is how the relay ends a connection or a stream: the type and the code of the first
-// RST_STREAM or GOAWAY.
+// refusal reads until the relay ends the connection or a stream. It returns the type and the code
+// of the first RST_STREAM or GOAWAY frame.
 func (r *raws) refusal(t *testing.T) (http2.FrameType, http2.ErrCode) {
 	t.Helper()
 	for {
@@ -120,7 +120,8 @@ func (r *raws) refusal(t *testing.T) (http2.FrameType, http2.ErrCode) {
 	}
 }
 
-// TestRefused: a violation of HTTP/2 ends the stream or the connection, with the right code.
+// TestRefused checks that a violation of HTTP/2 ends the stream or the connection, with the right
+// error code.
 func TestRefused(t *testing.T) {
 	b := newBed(t)
 	head := func(id uint32) string {
@@ -128,14 +129,14 @@ func TestRefused(t *testing.T) {
 		c := &raws{framer: http2.NewFramer(&text, nil)}
 		c.request(t, id, "/x/Wait", "9S", "x")
 		whole := text.String()
-		return strings.TrimSuffix(whole, whole[len(whole)-15:]) // without its DATA
+		return strings.TrimSuffix(whole, whole[len(whole)-15:]) // all but the DATA frame
 	}
 	frame := func(kind http2.FrameType, flags http2.Flags, id uint32, payload string) string {
 		h := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
 		return string(binary.BigEndian.AppendUint32(append(h, byte(flags)), id)) + payload
 	}
 	full := strings.Repeat(frame(http2.FrameData, 0, 1, strings.Repeat("x", maxFrame)), streamWindow/maxFrame)
-	asked := head(1) + frame(http2.FrameData, 0, 1, "\x00\x00\x00\x00\x01x") // waits for an etcd
+	asked := head(1) + frame(http2.FrameData, 0, 1, "\x00\x00\x00\x00\x01x") // a request that waits for an etcd
 	for name, sent := range map[string]struct {
 		text string
 		kind http2.FrameType
@@ -169,8 +170,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionHeader: a request with a header that HTTP/2 forbids goes to gRPC's server, which
-// refuses it.
+// TestConnectionHeader checks that a request with a header that HTTP/2 forbids goes to the gRPC
+// server, which refuses it.
 func TestConnectionHeader(t *testing.T) {
 	k := &client{r: &Relay{Config: Config{Router: &router{}}}}
 	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/x/Echo"},
@@ -183,8 +184,8 @@ func TestConnectionHeader(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnection: a panic ends the connection where it happened. Other clients
-// continue, even if it ended the connection to etcd.
+// TestPanicEndsOneConnection checks that a panic ends only the connection where it happened. Other
+// clients continue, even if this was the connection to etcd.
 func TestPanicEndsOneConnection(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -202,7 +203,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
-// TestLastWord: an ended connection is closed although its peer reads nothing.
+// TestLastWord checks that an ended connection is closed even if its peer reads nothing.
 func TestLastWord(t *testing.T) {
 	one, other := net.Pipe()
 	defer other.Close()
@@ -226,8 +227,8 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestNextConnection: a late report of a connection's end does not remove the endpoint's next
-// connection.
+// TestNextConnection checks that a late report of a connection's end does not remove the endpoint's
+// next connection.
 func TestNextConnection(t *testing.T) {
 	p, l := &pool{}, &link{}
 	before, now := &conn{}, &conn{}

@@ -13,16 +13,16 @@ import (
 	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
-// Pauses between attempts to connect to etcd, as in the gateway's own client.
+// Pauses between attempts to connect to etcd. The gateway's own client uses the same values.
 const (
 	firstPause  = 100 * time.Millisecond
 	mostPause   = 2 * time.Second
 	connectWait = 5 * time.Second
-	lookEvery   = time.Second // interval of reading the endpoints
+	lookEvery   = time.Second // interval at which the list of endpoints is read
 )
 
-// pool has the connections to etcd's members, one to each. Requests go to them in turn, except for
-// those with a preferred member. Without a connection, requests wait.
+// pool has the connections to etcd's members, one to each member. Requests go to the members in
+// turn, except for requests with a preferred member. If there is no connection, requests wait.
 type pool struct {
 	r    *Relay
 	ctx  context.Context
@@ -31,21 +31,21 @@ type pool struct {
 
 	mu      sync.Mutex
 	links   map[string]*link
-	up      []member // replaced after each change, never modified
+	up      []member // the live connections; a change replaces the slice and never modifies it
 	next    int
-	waiting []*call      // waiting for a connection, or for room on one
+	waiting []*call      // calls that wait for a connection, or for room on a connection
 	waits   atomic.Int64 // number of waiting calls
 	drained bool
 }
 
-// link is an endpoint of etcd.
+// link is an endpoint of etcd, which the pool keeps connected.
 type link struct {
 	grpcconn.Endpoint
 	stop context.CancelFunc
 }
 
-// member is a live connection and its endpoint. It is immutable: requests read it without a lock,
-// while the endpoint may already have its next connection.
+// member is an endpoint with its live connection. It is immutable, because requests read it without
+// a lock. Meanwhile the endpoint may already have its next connection.
 type member struct {
 	*link
 	conn *conn
@@ -66,7 +66,8 @@ func (p *pool) begin(r *Relay) {
 	})
 }
 
-// look ensures that each current endpoint has a connection.
+// look starts connecting to new endpoints, and ends connections to endpoints that are no longer
+// listed.
 func (p *pool) look() {
 	now := p.r.Endpoints()
 	p.mu.Lock()
@@ -89,7 +90,7 @@ func (p *pool) look() {
 	}
 }
 
-// run maintains a connection until ctx ends.
+// run maintains the connection to one endpoint until ctx ends.
 func (p *pool) run(ctx context.Context, l *link) {
 	for pause := firstPause; ctx.Err() == nil; {
 		c, err := p.connect(ctx, l)
@@ -128,7 +129,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true},
 		p.r.Panicked)
 	c.onDead = func() { p.gone(c) }
-	c.onFrame = p.retry // a frame may have ended a stream
+	c.onFrame = p.retry // a waiting request may now have room, because the frame may have ended a stream
 	c.start()
 	p.work.Go(c.serve)
 	select {
@@ -143,7 +144,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	}
 }
 
-// ready adds a connection.
+// ready adds a connection that is ready for requests.
 func (p *pool) ready(l *link, c *conn) {
 	p.mu.Lock()
 	p.up = append(slices.Clone(p.up), member{l, c})
@@ -151,7 +152,7 @@ func (p *pool) ready(l *link, c *conn) {
 	p.retry()
 }
 
-// retry sends waiting requests as far as there is room. The caller must hold no locks.
+// retry sends waiting requests while connections have room. The caller must hold no locks.
 func (p *pool) retry() {
 	if p.waits.Load() == 0 {
 		return
@@ -166,7 +167,7 @@ func (p *pool) retry() {
 	}
 }
 
-// gone removes a connection.
+// gone removes a connection that has ended or accepts no more streams.
 func (p *pool) gone(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +180,8 @@ func (p *pool) any() bool {
 	return len(p.up) > 0
 }
 
-// send sends a request to its preferred member, or to the next one with room, or queues it. The
-// caller holds the call's mu.
+// send sends a request to its preferred member, or else to the next member with room. If no member
+// has room, the request waits. The caller holds the call's mu.
 func (p *pool) send(x *call) {
 	sent := func(at member, first bool) bool {
 		if !x.sendTo(at) {
@@ -221,14 +222,15 @@ func (p *pool) send(x *call) {
 			p.waits.Store(int64(len(p.waiting)))
 		}
 		p.mu.Unlock()
-		// A connection that became free before the request was queued wakes no one, so check again.
+		// If a connection became free before the request was queued, no one wakes the request. So
+		// check again.
 		if !changed && (!slices.ContainsFunc(up, func(m member) bool { return m.conn.room() }) || !p.forget(x)) {
 			return
 		}
 	}
 }
 
-// forget removes a waiting request, and reports whether it was waiting.
+// forget removes a request from the waiting ones. It reports whether the request was waiting.
 func (p *pool) forget(x *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +240,7 @@ func (p *pool) forget(x *call) bool {
 	return len(p.waiting) < n
 }
 
-// drain ends the waiting requests.
+// drain ends all waiting requests.
 func (p *pool) drain() {
 	p.mu.Lock()
 	p.drained = true

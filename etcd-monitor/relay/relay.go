@@ -13,79 +13,84 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Plan is the request to etcd for a client's request.
+// Plan says what the relay sends to etcd for a client's request.
 type Plan struct {
-	// Message is the message to send, in pieces that must not change any more.
+	// Message is the message to send, in pieces. The pieces must not change any more.
 	Message [][]byte
-	// Method is the method at etcd; "": the client's.
+	// Method is the method to call at etcd. If it is "", this is the client's method.
 	Method string
-	// First is the endpoint of the preferred member; "": the members in turn.
+	// First is the endpoint of the preferred member. If it is "", the members get requests in turn.
 	First string
-	// Sent is called each time the request is sent, and first reports whether it went to First.
-	// nil: not called.
+	// Sent, if not nil, is called each time the request is sent. first reports whether the request
+	// went to First.
 	Sent func(first bool)
-	// See is called with the first 64 bytes of the answer, or the whole if it is shorter, and with
-	// the answer's length, before the client gets any of it. nil: not called.
+	// See, if not nil, is called before the client gets any of the answer. head has the first 64
+	// bytes of the answer, or the whole answer if it is shorter. size is the answer's length.
 	See func(head []byte, size int)
-	// Answer converts etcd's answer to the client's; nil: both are equal. If ok is false, nothing
-	// was executed, and the request goes to this process's gRPC server.
+	// Answer converts etcd's answer to the client's answer. If Answer is nil, both are equal. If ok
+	// is false, nothing was executed, and the request goes to this process's gRPC server.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused reports whether an error of etcd is not for the client, because nothing was executed:
-	// the request then goes to this process's gRPC server. nil: never.
+	// Refused reports whether an error of etcd must not reach the client. This means that nothing
+	// was executed, and the request goes to this process's gRPC server. If Refused is nil, the
+	// client gets all errors.
 	Refused func(code codes.Code, message string) bool
-	// Done is called with the result and etcd's time, unless the request goes to this process's
-	// gRPC server. nil: not called.
+	// Done, if not nil, is called with the result and etcd's time. It is not called if the request
+	// goes to this process's gRPC server.
 	Done func(code codes.Code, took time.Duration)
-	// Serve, if not nil, answers in this process: nothing is sent to etcd, and the fields above are
-	// ignored. ctx has the client's metadata as in a gRPC server's handlers, and ends with the
-	// client's stream. Serve runs on a separate goroutine.
+	// Serve, if not nil, makes the answer in this process. Nothing is then sent to etcd, and the
+	// fields above are ignored. ctx has the client's metadata, as in the handlers of a gRPC server,
+	// and ends with the client's stream. Serve runs in a separate goroutine.
 	Serve func(ctx context.Context) (Message, error)
 	// Now, if not nil, is called before Serve, by the goroutine that reads the client's connection.
-	// It answers if that needs no waiting; otherwise ok is false.
+	// It returns an answer if that needs no waiting. Otherwise ok is false, and Serve is called.
 	Now func() (answer Message, ok bool)
 }
 
-// Router decides which requests are passed on.
+// Router decides which requests the relay forwards.
 type Router interface {
-	// May reports whether a method's requests are examined. Such a method must have one request
-	// message and one answer message.
+	// May reports whether Plan examines the requests of a method. Such a method must have one
+	// request message and one answer message.
 	May(method string) bool
-	// Plan examines a request. nil sends it to this process's gRPC server. metadata returns values
-	// of the client's metadata.
+	// Plan examines a request. If it returns nil, the request goes to this process's gRPC server.
+	// metadata returns values of the client's metadata.
 	Plan(method string, metadata func(name string) string, message []byte) *Plan
 }
 
 // Config configures a Relay.
 type Config struct {
 	Router Router
-	// Local connects to this process's own gRPC server.
+	// Local connects to the gRPC server of this process.
 	Local func() (net.Conn, error)
-	// Endpoints returns etcd's endpoints, in the form of etcd's clients. It is called regularly.
+	// Endpoints returns etcd's endpoints, in the form that etcd's clients use. The relay calls it
+	// regularly.
 	Endpoints func() []string
-	// TLS is for connections to etcd, if it is not nil and the endpoint does not say http.
+	// TLS, if not nil, configures connections to etcd. Endpoints with http do not use it.
 	TLS *tls.Config
-	// Added returns additional metadata for each request to etcd.
+	// Added returns metadata to add to each request to etcd.
 	Added func() []hpack.HeaderField
-	// UserAgent is sent to etcd.
+	// UserAgent is the user agent that the relay sends to etcd.
 	UserAgent string
-	// Stopped is the error for clients whose request was waiting for a connection to etcd when the
-	// relay was drained.
+	// Stopped is the error message for clients whose request was still waiting for a connection to
+	// etcd when the relay was drained.
 	Stopped string
-	// Panicked is called for a panic of this package or the Router, which has ended one connection.
+	// Panicked is called after a panic of this package or of the Router. Such a panic ends one
+	// connection.
 	Panicked func(fault any, stack []byte)
 
-	// MaxMessage is the maximum size of a collected message; longer ones go to this process's gRPC
-	// server, which refuses them. MaxStreams limits the streams of a client's connection.
+	// MaxMessage is the maximum size of a message that the relay collects, in bytes. Longer
+	// messages go to this process's gRPC server, which refuses them. MaxStreams limits the streams
+	// of a client's connection.
 	MaxMessage int
 	MaxStreams uint32
 	// PingMin is the minimum interval of a client's pings. PingAfter is the silence after which the
 	// relay pings a client, and PingTimeout the timeout for its answer.
 	PingMin, PingAfter, PingTimeout time.Duration
-	// UpstreamPing and UpstreamPingTimeout are the same for etcd, while it has open requests.
+	// UpstreamPing is the silence after which the relay pings etcd while requests are open, and
+	// UpstreamPingTimeout the timeout for etcd's answer.
 	UpstreamPing, UpstreamPingTimeout time.Duration
 }
 
-// Relay is a server of clients' connections.
+// Relay is a server that accepts clients' connections and forwards their requests.
 type Relay struct {
 	Config
 	pool pool
@@ -93,11 +98,12 @@ type Relay struct {
 	mu      sync.Mutex
 	clients map[*conn]bool
 	drained bool
-	running sync.WaitGroup // connections
-	serving sync.WaitGroup // requests that this process answers; only goroutines of running start them
+	running sync.WaitGroup // counts the connections
+	serving sync.WaitGroup // counts the requests that this process answers; only goroutines of running add to it
 }
 
-// New makes a relay. It connects to etcd at once, and reconnects when necessary, until Close.
+// New makes a relay. The relay connects to etcd at once, and reconnects when necessary, until Close
+// is called.
 func New(cfg Config) *Relay {
 	r := &Relay{Config: cfg, clients: map[*conn]bool{}}
 	r.pool.begin(r)
@@ -120,7 +126,7 @@ func (r *Relay) serve(nc net.Conn) {
 		idleTimeout: r.PingTimeout}, r.Panicked)
 	own := &client{r: r}
 	c.accept = own.accept
-	c.start() // before Drain can find the connection, because its first frame must be the settings
+	c.start() // comes before Drain can find the connection, because the first frame must be the settings
 	r.mu.Lock()
 	if r.drained {
 		r.mu.Unlock()
@@ -140,9 +146,9 @@ func (r *Relay) serve(nc net.Conn) {
 	}()
 }
 
-// Drain makes clients use another server. The relay accepts no new connections and streams,
-// requests that wait for a connection to etcd end, and connections end with their last streams.
-// Drain waits until all have ended, or ctx is done.
+// Drain makes clients use another server. The relay accepts no new connections and streams, and
+// ends requests that wait for a connection to etcd. Each connection ends with its last stream.
+// Drain returns when all have ended or ctx is done.
 func (r *Relay) Drain(ctx context.Context) {
 	r.mu.Lock()
 	r.drained = true
@@ -183,8 +189,8 @@ func (r *Relay) Close() {
 // Reachable reports whether there is a connection to etcd.
 func (r *Relay) Reachable() bool { return r.pool.any() }
 
-// client is a client's connection, and its connection to this process's gRPC server, which is made
-// on first use.
+// client is a client's connection. It also has the client's connection to this process's gRPC
+// server, which is made on first use.
 type client struct {
 	r     *Relay
 	mu    sync.Mutex
@@ -192,12 +198,13 @@ type client struct {
 	over  bool
 }
 
-// accept makes the call for a stream of the client.
+// accept makes the call object for a stream that the client opens.
 func (k *client) accept(h *half, fields []hpack.HeaderField) beginner {
 	return &call{client: k, down: h, fields: fields}
 }
 
-// collects reports whether a request may be passed on.
+// collects reports whether the relay should collect a request, because it may be able to forward
+// it.
 func (k *client) collects(x *call) bool {
 	for _, f := range x.fields {
 		switch f.Name {
@@ -212,7 +219,7 @@ func (k *client) collects(x *call) bool {
 				return false
 			}
 		case "connection":
-			return false // HTTP/2 forbids it, and a gRPC server refuses it
+			return false // HTTP/2 forbids this header, and a gRPC server refuses the request
 		case "grpc-encoding":
 			if f.Value != "identity" {
 				return false
@@ -252,13 +259,14 @@ func (k *client) close() {
 	k.over = true
 	local := k.local
 	k.mu.Unlock()
-	if local != nil { // without the lock, because calls of local's streams may be waiting for it
+	if local != nil { // mu is not held here, because calls of local's streams may be waiting for it
 		local.fail(net.ErrClosed)
 		local.nc.Close()
 	}
 }
 
-// hopByHop reports whether a header belongs to a single connection (gRPC over HTTP2, "Requests").
+// hopByHop reports whether a header concerns only a single connection (gRPC over HTTP2,
+// "Requests").
 func hopByHop(name string) bool {
 	switch name {
 	case "content-type", "user-agent", "te", "connection":
@@ -269,7 +277,7 @@ func hopByHop(name string) bool {
 	return strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-")
 }
 
-// request appends the headers of a request to etcd.
+// request appends the headers of a request to etcd to fields.
 func (r *Relay) request(fields []hpack.HeaderField, at *link, method string,
 	client []hpack.HeaderField) []hpack.HeaderField {
 	fields = append(fields,

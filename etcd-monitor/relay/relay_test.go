@@ -41,13 +41,13 @@ func (raw) Unmarshal(b mem.BufferSlice, v any) error {
 	return nil
 }
 
-// server is a gRPC server that echoes requests, with its name in the trailer.
+// server is a gRPC server that echoes requests. It puts its name into the trailer.
 type server struct {
 	name  string
 	grpc  *grpc.Server
 	addr  string
-	block chan struct{} // a method "/x/Wait" ends when it is closed, or with the client
-	ended atomic.Int32  // number of "/x/Wait" calls that ended with the client
+	block chan struct{} // a call of "/x/Wait" ends when block is closed or the client leaves
+	ended atomic.Int32  // number of calls of "/x/Wait" that ended because the client left
 	seen  atomic.Int32  // number of requests
 }
 
@@ -65,7 +65,7 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 			return err
 		}
 		s.seen.Add(1)
-		if string(b) == "burst" { // ends the stream, whatever else the client sends
+		if string(b) == "burst" { // this message ends the stream, whatever else the client sends
 			for range 3 {
 				large := make([]byte, 1<<20)
 				if err := stream.SendMsg(&large); err != nil {
@@ -105,16 +105,16 @@ func newServer(t testing.TB, name, address string) *server {
 	return s
 }
 
-// router passes on messages, except for those that begin with "local". It changes those that begin
-// with "wrap", and makes this process answer those that begin with "serve".
+// router lets the relay forward messages, except for those that begin with "local". It changes
+// messages that begin with "wrap". It makes this process answer those that begin with "serve".
 type router struct {
 	mu    sync.Mutex
 	heads []string
 	sizes []int
 	done  map[codes.Code]int
 	own   answers
-	first string // the preferred endpoint of all requests
-	sent  []bool // whether each went there
+	first string // preferred endpoint of all requests
+	sent  []bool // for each request, whether it went to first
 }
 
 func (r *router) May(method string) bool { return method != "/x/Stream" }
@@ -161,7 +161,7 @@ func (r *router) count(code codes.Code) int {
 	return r.done[code]
 }
 
-// bed is a relay in front of servers.
+// bed is a test bed: a relay in front of some servers.
 type bed struct {
 	*Relay
 	router *router
@@ -213,8 +213,8 @@ func ask(ctx context.Context, c *grpc.ClientConn, method, message string) (answe
 	return string(out), strings.Join(trailer.Get("who"), ","), err
 }
 
-// TestFirst: a request with a preferred member goes there while it is connected, and otherwise to
-// the members in turn.
+// TestFirst checks that a request goes to its preferred member if that member is connected.
+// Otherwise requests go to the members in turn.
 func TestFirst(t *testing.T) {
 	one, two, three := newServer(t, "one", "127.0.0.1:0"), newServer(t, "two", "127.0.0.1:0"),
 		newServer(t, "three", "127.0.0.1:0")
@@ -276,8 +276,9 @@ func TestFirst(t *testing.T) {
 	sent(0)
 }
 
-// TestPassed: answers come back unchanged from the right server, large and small, from several
-// members in turn; also errors with their messages, and metadata in both directions.
+// TestPassed checks that answers come back unchanged from the right server, whether they are small
+// or large, from several members in turn. It also checks errors with their messages, and metadata
+// in both directions.
 func TestPassed(t *testing.T) {
 	one, two := newServer(t, "one", "127.0.0.1:0"), newServer(t, "two", "127.0.0.1:0")
 	b := newBed(t, one.addr, "http://"+two.addr)
@@ -341,7 +342,7 @@ func TestPassed(t *testing.T) {
 	if err := stream.RecvMsg(&[]byte{}); err != io.EOF {
 		t.Error(err)
 	}
-	// The end of a stream may come alone, after waiting data.
+	// A stream's end may come without data, while earlier data still waits.
 	stream, err = c.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/Stream")
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +355,7 @@ func TestPassed(t *testing.T) {
 		}
 		stream.CloseSend()
 	}()
-	time.Sleep(100 * time.Millisecond) // until all windows are full
+	time.Sleep(100 * time.Millisecond) // by then all windows are full
 	for n := range parts {
 		var got []byte
 		if err := stream.RecvMsg(&got); err != nil || len(got) != 50_000 || got[0] != byte(n) {
@@ -369,8 +370,8 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestMany: many concurrent requests of many clients, with answers of different sizes, each get
-// their own answer.
+// TestMany makes many concurrent requests of many clients, with answers of different sizes. Each
+// request must get its own answer.
 func TestMany(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -404,8 +405,8 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// TestSlowReader: a client that requests much and reads nothing delays no other, and the relay
-// keeps no more for it than its windows.
+// TestSlowReader checks that a client that requests much and reads nothing delays no other client.
+// The relay must buffer no more for it than its windows allow.
 func TestSlowReader(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -438,7 +439,7 @@ func TestSlowReader(t *testing.T) {
 		for len(rest) > 0 {
 			n := min(len(rest), 16384)
 			if f.WriteData(id, n == len(rest), rest[:n]) != nil {
-				id = 1000 // the relay does not read from it any more
+				id = 1000 // the relay has stopped reading from the client
 				break
 			}
 			rest = rest[n:]
@@ -469,8 +470,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSlowEnd: the end of a stream comes after all its data, even if the client, which has not
-// ended the stream itself, reads late. A gRPC server resets such a stream after its end.
+// TestSlowEnd checks that a stream's end comes after all its data, even if the client reads late
+// and has not ended the stream itself. A gRPC server resets such a stream after its end.
 func TestSlowEnd(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -495,7 +496,8 @@ func TestSlowEnd(t *testing.T) {
 	}
 }
 
-// TestGoes: a client that leaves, or whose deadline passes, ends its requests at etcd.
+// TestGoes checks that a client's requests at etcd end when the client leaves or its deadline
+// passes.
 func TestGoes(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -513,9 +515,9 @@ func TestGoes(t *testing.T) {
 	poll.Until(t, 5*time.Second, "etcd's request has ended", func() bool { return s.ended.Load() == 2 })
 }
 
-// TestAway: requests wait for a connection to etcd as long as their clients do. A request that was
-// sent before etcd died is not resent. A drained relay accepts nothing more, and ends waiting
-// requests.
+// TestAway checks that requests wait for a connection to etcd as long as their clients do. The
+// relay does not resend a request that was sent before etcd died. A drained relay accepts nothing
+// more, and ends waiting requests.
 func TestAway(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -575,8 +577,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFull: a request beyond etcd's limit of streams waits until another one ends, with its answer
-// or with its client.
+// TestFull makes more requests than etcd permits streams. A further request waits until another one
+// ends, because that one was answered or its client left.
 func TestFull(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -610,7 +612,7 @@ func TestFull(t *testing.T) {
 	asked.Wait()
 }
 
-// TestPings: a client that pings too often is disconnected, as by gRPC.
+// TestPings checks that the relay disconnects a client that pings too often, as gRPC does.
 func TestPings(t *testing.T) {
 	b := newBed(t, newServer(t, "s", "127.0.0.1:0").addr)
 	nc, err := net.Dial("tcp", b.addr)
@@ -641,7 +643,8 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// FuzzClient: whatever a client sends, others are served, and nothing of it is kept.
+// FuzzClient checks that whatever a client sends, the relay serves other clients and keeps nothing
+// of the client.
 func FuzzClient(f *testing.F) {
 	var valid bytes.Buffer
 	valid.WriteString(http2.ClientPreface)

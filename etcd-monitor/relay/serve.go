@@ -15,15 +15,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is an answer made by this process.
+// Message is an answer that this process makes.
 type Message interface {
 	Size() int
 	MarshalTo(b []byte) (int, error)
 }
 
-// serve makes this process answer a complete request, without a gRPC server in between. It reports
-// whether it does: it leaves requests that such a server would refuse to the server. The caller
-// holds mu.
+// serve makes this process answer a complete request, without a gRPC server in between. It returns
+// false for requests that a gRPC server would refuse, and leaves them to this process's gRPC
+// server. The caller holds mu.
 func (x *call) serve() bool {
 	asked, ok := parseRequest(x.fields)
 	if !ok {
@@ -50,14 +50,14 @@ func (x *call) serve() bool {
 	return true
 }
 
-// answer sends an answer of this process.
+// answer sends the client an answer that this process has made.
 func (x *call) answer(m Message, err error) {
 	x.mu.Lock()
 	defer x.unlock()
 	x.answerLocked(m, err)
 }
 
-// answerLocked is answer for a caller that holds mu.
+// answerLocked is like answer, for a caller that holds mu.
 func (x *call) answerLocked(m Message, err error) {
 	if x.over {
 		return
@@ -77,28 +77,28 @@ func (x *call) answerLocked(m Message, err error) {
 		return
 	}
 	st, ok := status.FromError(err)
-	if !ok { // the same as gRPC's servers
+	if !ok { // gRPC's servers return the same error
 		st = status.FromContextError(err)
 	}
 	fields := append(trailersOnly(st.Code(), st.Message()), details(st)...)
 	x.down.headers(fields, true)
 }
 
-// answerHead and answerEnd are the headers and trailers of an answer that is not etcd's.
+// answerHead and answerEnd are the headers and trailers of an answer that this process makes.
 var (
 	answerHead = []hpack.HeaderField{{Name: ":status", Value: "200"},
 		{Name: "content-type", Value: "application/grpc"}}
 	answerEnd = []hpack.HeaderField{{Name: "grpc-status", Value: "0"}, {Name: "grpc-message", Value: ""}}
 )
 
-// trailersOnly are the headers of an answer that is only an error.
+// trailersOnly returns the headers of an answer that consists only of an error.
 func trailersOnly(code codes.Code, text string) []hpack.HeaderField {
 	return append(answerHead[:len(answerHead):len(answerHead)],
 		hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(code))},
 		hpack.HeaderField{Name: "grpc-message", Value: encodeMessage(text)})
 }
 
-// details is the header with a status's details, if it has any.
+// details returns the header with the details of a status, if it has details.
 func details(st *status.Status) []hpack.HeaderField {
 	p := st.Proto()
 	if len(p.GetDetails()) == 0 {
@@ -137,14 +137,13 @@ func (h *half) respond(message []byte) {
 	c.endIfIdle()
 }
 
-// asked is a request's metadata and timeout (below 0: none).
+// asked has a request's metadata and its timeout. A negative timeout means none.
 type asked struct {
 	metadata metadata.MD
 	limit    time.Duration
 }
 
-// parseRequest parses a request's headers. ok is false if they contain something that must be
-// decoded or refused.
+// parseRequest parses the headers of a request. ok is false if a header must be decoded or refused.
 func parseRequest(fields []hpack.HeaderField) (a asked, ok bool) {
 	a.limit = -1
 	for _, f := range fields {
@@ -166,7 +165,7 @@ func parseRequest(fields []hpack.HeaderField) (a asked, ok bool) {
 	return a, true
 }
 
-// context is the request's context, as in a gRPC server's handlers.
+// context returns the context of the request. It is like the context in a gRPC server's handlers.
 func (a asked) context() (context.Context, context.CancelFunc) {
 	ctx := context.Background()
 	if a.metadata != nil {
@@ -182,7 +181,7 @@ func (a asked) context() (context.Context, context.CancelFunc) {
 var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
 	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
 
-// timeoutOf parses grpc-timeout: up to eight digits and a unit.
+// timeoutOf parses a grpc-timeout header, which is up to eight digits and a unit.
 func timeoutOf(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return 0, false
@@ -198,5 +197,5 @@ func timeoutOf(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// maxTimeout is the longest Duration.
+// maxTimeout is the longest possible time.Duration.
 const maxTimeout = time.Duration(1<<63 - 1)

@@ -26,18 +26,18 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// text is a message of this process.
+// text is an answer message of this process.
 type text string
 
 func (m text) Size() int                       { return len(m) }
 func (m text) MarshalTo(b []byte) (int, error) { return copy(b, m), nil }
 
-// answers makes the answers of a bed's own process to messages that begin with "serve": the rest of
-// the message selects the answer.
+// answers makes the answers of this process to messages that begin with "serve". The remaining part
+// of the message selects the answer.
 type answers struct {
 	mu      sync.Mutex
 	began   int
-	ended   []error // errors of the contexts of waiting requests
+	ended   []error // for each waiting request that has ended, the error of its context
 	release chan struct{}
 }
 
@@ -84,9 +84,10 @@ func (a *answers) last() error {
 	return a.ended[len(a.ended)-1]
 }
 
-// TestServed: answers of this process reach the client as from a gRPC server: small ones and ones
-// larger than any window, errors with their messages and details. The context has the client's
-// metadata and deadline, and ends with the request. Requests that need decoding go to gRPC.
+// TestServed checks that a client gets answers of this process as from a gRPC server. It tries
+// small answers, answers larger than any window, and errors with messages and details. The context
+// must have the client's metadata and deadline, and end with the request. Requests that need
+// decoding go to the gRPC server.
 func TestServed(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -119,8 +120,9 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// TestServedNow: answers that need no waiting reach the client in the same way, whatever their
-// size. Other requests are served with waiting, and those that need decoding go to gRPC.
+// TestServedNow checks that a client gets answers that need no waiting in the same way, whatever
+// their size. Other requests are served with waiting. Requests that need decoding go to the gRPC
+// server.
 func TestServedNow(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -152,8 +154,8 @@ func (c *counted) Write(b []byte) (int, error) {
 
 func (c *counted) NetConn() net.Conn { return c.Conn }
 
-// TestAnsweredAtOnce: the reader writes all answers to a batch of frames together, in the order of
-// the requests.
+// TestAnsweredAtOnce checks that the reader writes all answers to a batch of frames together, in
+// the order of the requests.
 func TestAnsweredAtOnce(t *testing.T) {
 	b := newBed(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,7 +171,7 @@ func TestAnsweredAtOnce(t *testing.T) {
 	relayed := &counted{Conn: nc}
 	b.serve(relayed)
 	begun := false
-	for !begun { // until the relay has acknowledged the settings
+	for !begun { // wait until the relay has acknowledged the settings
 		f, err := c.framer.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
@@ -202,8 +204,9 @@ func TestAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestWritable: a connection is writable until its peer has not read for long, and again when it
-// has. For a connection that is not a socket this is unknown.
+// TestWritable checks that a connection stops being writable when its peer has not read for long,
+// and is writable when the peer reads again. For a connection that is not a socket, this is
+// unknown.
 func TestWritable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -248,8 +251,9 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// TestServedGoes: the context of a request that this process answers ends when its client leaves,
-// when its timeout passes, and when the relay is closed, which waits for it.
+// TestServedGoes checks when the context of a request ends that this process answers. It ends when
+// the client leaves, when the timeout passes, and when the relay is closed. Close waits for the
+// request.
 func TestServedGoes(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -265,7 +269,8 @@ func TestServedGoes(t *testing.T) {
 	asked.Wait()
 	poll.Until(t, 10*time.Second, "its context ends", func() bool { return b.router.own.waiting() == 0 })
 
-	// The relay's own clock applies, too: for a client whose packets do not arrive any more.
+	// The relay also enforces the timeout by its own clock, because a client's packets may no
+	// longer arrive.
 	h := rawClient(t, b.addr)
 	h.request(t, 1, "/x/Echo", "50m", "serve wait")
 	poll.Until(t, 10*time.Second, "it has waited", func() bool {
@@ -280,7 +285,7 @@ func TestServedGoes(t *testing.T) {
 		t.Errorf("a request whose time was over ended with status %s", got)
 	}
 
-	// Drain waits for it; Close cancels it.
+	// Drain must wait for the request in late. (Close would cancel the request.)
 	var late sync.WaitGroup
 	late.Go(func() {
 		if answer, _, err := ask(t.Context(), c, "/x/Echo", "serve wait"); err != nil || answer != "late" {
@@ -303,7 +308,7 @@ func TestServedGoes(t *testing.T) {
 	<-drained
 }
 
-// TestServedClosed: Close cancels the answers in progress, and waits for them.
+// TestServedClosed checks that Close cancels the answers in progress and waits for their end.
 func TestServedClosed(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -321,7 +326,7 @@ func TestServedClosed(t *testing.T) {
 	asked.Wait()
 }
 
-// TestTimeout parses clients' timeouts.
+// TestTimeout checks the parsing of clients' timeouts.
 func TestTimeout(t *testing.T) {
 	for value, want := range map[string]time.Duration{"1H": time.Hour, "20M": 20 * time.Minute, "3S": 3 * time.Second,
 		"4m": 4 * time.Millisecond, "5u": 5 * time.Microsecond, "6n": 6, "0n": 0, "99999999H": maxTimeout,
@@ -337,8 +342,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// BenchmarkServed measures the cost of a request that this process answers, with many concurrent
-// ones: without and with gRPC's server.
+// BenchmarkServed measures the cost of a request that this process answers, without and with gRPC's
+// server. Many requests are concurrent.
 func BenchmarkServed(b *testing.B) {
 	for _, way := range []string{"serve", "local"} {
 		b.Run(way, func(b *testing.B) {
@@ -357,7 +362,7 @@ func BenchmarkServed(b *testing.B) {
 	}
 }
 
-// raws is a client that sends the test's own frames.
+// raws is a client that sends frames that the test makes.
 type raws struct {
 	nc     net.Conn
 	framer *http2.Framer
@@ -378,7 +383,7 @@ func rawClient(t *testing.T, address string) *raws {
 	return &raws{nc, f}
 }
 
-// request sends a complete request.
+// request sends a complete request as frames.
 func (r *raws) request(t *testing.T, stream uint32, method, timeout, message string) {
 	t.Helper()
 	var block bytes.Buffer
@@ -394,7 +399,7 @@ func (r *raws) request(t *testing.T, stream uint32, method, timeout, message str
 	}
 }
 
-// trailer reads until a stream has ended, and returns its grpc-status.
+// trailer reads frames until a stream has ended. It returns the stream's grpc-status.
 func (r *raws) trailer(t *testing.T, stream uint32) string {
 	t.Helper()
 	for {

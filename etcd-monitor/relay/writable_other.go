@@ -4,5 +4,5 @@ package relay
 
 import "net"
 
-// writableOf returns nil: it is implemented only for Linux.
+// writableOf returns nil, because only Linux has an implementation.
 func writableOf(net.Conn) func() bool { return nil }

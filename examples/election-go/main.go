@@ -19,7 +19,7 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: election-go NAME")
 	}
-	// Kubernetes stops a container with SIGTERM, a terminal with SIGINT.
+	// Kubernetes stops a container with SIGTERM, and a terminal with SIGINT.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1]); err != nil && ctx.Err() == nil {
@@ -32,7 +32,7 @@ func run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// ctx has ended when this runs. Close still needs to tell the server.
+	// ctx has already ended when this runs, but Close still needs to tell the server.
 	defer c.Close(context.WithoutCancel(ctx))
 	leader, err := c.Leader(ctx, "election-go")
 	if err != nil {

@@ -40,12 +40,12 @@ func measure(ctx context.Context, endpoint string) error {
 	took := make([]time.Duration, 1000)
 	for i := range took {
 		began := time.Now()
-		got, err := c.Get(ctx, "leader") // linearizable, unless WithSerializable says otherwise
+		got, err := c.Get(ctx, "leader") // the read is linearizable, unless WithSerializable says otherwise
 		if err != nil {
 			return err
 		}
 		took[i] = time.Since(began)
-		// The gateway answers with etcd's revisions, so what depends on them works, too.
+		// The gateway answers with etcd's revisions, so code that depends on revisions works, too.
 		if len(got.Kvs) != 1 || got.Kvs[0].ModRevision < put.Header.Revision {
 			return fmt.Errorf("read %v after the write of revision %d", got.Kvs, put.Header.Revision)
 		}

@@ -32,7 +32,7 @@ func serve(address string) {
 		mu.Lock()
 		defer mu.Unlock()
 		token, err := strconv.ParseUint(r.PathValue("token"), 10, 64)
-		if err != nil || token < newest { // a writer that had the lock before the newest one
+		if err != nil || token < newest { // a newer holder of the lock has already written
 			w.WriteHeader(http.StatusConflict)
 		} else {
 			newest = token
@@ -43,7 +43,7 @@ func serve(address string) {
 
 func write(name, storage string) {
 	c := must(node.Connect(context.Background(), node.Config{}))
-	lock := must(c.Lock(context.Background(), "lock-go", node.TTL(5*time.Second))) // freed 5 s after a kill
+	lock := must(c.Lock(context.Background(), "lock-go", node.TTL(5*time.Second))) // freed 5 s after this process is killed
 	for ; lock.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		answer := must(http.Post(fmt.Sprintf("http://%s/%d", storage, lock.Token()), "text/plain", nil))
 		answer.Body.Close()

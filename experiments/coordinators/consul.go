@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// consulClient uses Consul over HTTP as its own Go client does (session, acquire and release,
-// blocking queries), because that client is not a dependency of the project.
+// consulClient uses Consul over HTTP (session, acquire and release, blocking queries). It works
+// like Consul's own Go client, which is not a dependency of the project.
 type consulClient struct {
 	http    *http.Client
 	address string
 	session string
-	stop    context.CancelFunc // stops the renewals
+	stop    context.CancelFunc // stops the renewals of the session
 }
 
 // pair is a key-value pair in Consul's answers.
@@ -41,7 +41,7 @@ func openConsul(ctx context.Context, address string) (Client, error) {
 		for {
 			select {
 			case <-time.After(TTL / 2):
-				// A failed renewal is retried; an expired session makes the next lock fail.
+				// A failed renewal is retried. If the session expires, the next lock fails.
 				_, _ = c.ask(ctx, http.MethodPut, "session/renew/"+c.session, nil, "", nil)
 			case <-ctx.Done():
 				return
@@ -51,7 +51,7 @@ func openConsul(ctx context.Context, address string) (Client, error) {
 	return c, nil
 }
 
-// ask makes a request, and returns the answer's index. A missing key is not an error.
+// ask makes a request, and returns the answer's index in Consul. A missing key is not an error.
 func (c *consulClient) ask(ctx context.Context, method, path string, query url.Values, body string, answer any) (
 	index string, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.address+"/v1/"+path+"?"+query.Encode(), strings.NewReader(body))
@@ -79,7 +79,7 @@ func (c *consulClient) ask(ctx context.Context, method, path string, query url.V
 	return response.Header.Get("X-Consul-Index"), err
 }
 
-// read reads a key; with an index (since), it waits until the key has changed after that index.
+// read reads a key. If since is an index, it waits until the key has changed after that index.
 func (c *consulClient) read(ctx context.Context, key, since string) (pair, string, error) {
 	query := url.Values{}
 	if since != "" {
@@ -97,7 +97,8 @@ func (c *consulClient) read(ctx context.Context, key, since string) (pair, strin
 func (c *consulClient) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	since := ""
 	for {
-		// Like Consul's own client: check whether the lock is held, and wait while it is.
+		// Consul's own client does the same: it checks whether the lock is held, and waits while it
+		// is.
 		held, index, err := c.read(ctx, name, since)
 		if err != nil {
 			return nil, err

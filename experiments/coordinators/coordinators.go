@@ -1,6 +1,6 @@
 // Package coordinators has the same operations for the node API, etcd and Consul: a lock, a small
-// key, a watch, each with the client that programs of that system use. make bench-nodeapi compares
-// them.
+// key, and a watch. Each uses the client that programs of that system use. make bench-nodeapi
+// compares them.
 package coordinators
 
 import (
@@ -9,24 +9,26 @@ import (
 	"time"
 )
 
-// TTL is the time to live of the leases and sessions that locks depend on: Consul's minimum.
+// TTL is the time to live of the leases and sessions that locks depend on. It is Consul's minimum.
 const TTL = 10 * time.Second
 
-// Client is the client of a program, with its own connection and its own lease or session.
+// Client is a program's client for a coordinator, with its own connection and its own lease or
+// session.
 type Client interface {
 	// Lock acquires a lock. unlock releases it.
 	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	Put(ctx context.Context, key, value string) error
 	// Watch calls tell with each reported value of an existing key, until ctx ends or the watch
-	// fails, which is an error. It returns when later puts will be reported.
+	// fails. If the watch fails, it calls failed. Watch returns when later puts will be reported.
 	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
-	// Name is the client's name, with its version if known.
+	// Name returns the client's name, with its version if known.
 	Name() string
 	Close() error
 }
 
-// Open connects to a kind of coordinator: "node" (the node API: a path, or tcp://HOST:PORT), "etcd"
-// or "consul" (a URL; for etcd several, separated by commas).
+// Open connects to a coordinator. kind is "node" (the node API), "etcd" or "consul". For "node",
+// address is a path or tcp://HOST:PORT. Otherwise it is a URL, or for "etcd" one or several URLs,
+// separated by commas.
 func Open(ctx context.Context, kind, address string) (Client, error) {
 	switch kind {
 	case "node":
@@ -40,18 +42,18 @@ func Open(ctx context.Context, kind, address string) (Client, error) {
 }
 
 // waiting is the delay before a lock is passed on, so that the other client is certainly waiting
-// for it. etcd's mutex waits with a watch that starts in the past. etcd moves such watches to its
-// live watches only every 100 ms. The job therefore measures a client that has waited longer than
-// 100 ms.
+// for it. etcd's mutex waits with a watch that starts at an earlier revision. etcd moves such
+// watches to its live watches only every 100 ms. The job therefore measures a client that has
+// waited longer than 100 ms.
 const waiting = 150 * time.Millisecond
 
 // Job makes one call, and returns its duration.
 type Job func(ctx context.Context) (time.Duration, error)
 
-// Jobs are the names of the jobs.
+// Jobs lists the names of the jobs.
 var Jobs = []string{"lock", "pass", "put", "watch"}
 
-// NewJob prepares a job for two clients. end stops what it has started.
+// NewJob prepares a job for two clients, a and b. end stops everything that it has started.
 //
 //	lock      a acquires a free lock, and releases it
 //	pass      from the holder's release until the waiting client has the lock; they take turns

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// prefix begins all keys of this measurement in etcd and Consul.
+// prefix begins the names of all keys of this measurement, in etcd and in Consul.
 const prefix = "netcraq-bench/"
 
 type etcdClient struct {

@@ -15,25 +15,25 @@ import (
 //go:embed headers/bpf_helpers.h
 var helpers []byte
 
-// entries is the number of entries of each table.
+// entries is the number of entries in each table.
 const entries = 16384
 
-// source is a program in C of a peer's checkout.
+// source is a C program in the checkout of another store.
 type source struct {
 	folder  string         // folder of the program in the checkout
 	file    string         // file of the program
-	others  []string       // files that the program includes
-	defines map[string]int // values of definitions that replace the peer's
+	others  []string       // other files, which the program includes
+	defines map[string]int // values of definitions that replace the store's own values
 }
 
-// compile compiles a program of a checkout. The checkout is not changed.
+// compile compiles a program of a checkout. It does not change the checkout.
 func (s *source) compile(checkout string) (*ebpf.CollectionSpec, error) {
 	work, err := os.MkdirTemp("", "netcraq-kernel-peer-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	// Kernel trees have the header in different folders.
+	// Programs from kernel trees include bpf_helpers.h from different folders.
 	for _, folder := range []string{".", "linux/tools/lib/bpf"} {
 		if err := os.MkdirAll(filepath.Join(work, folder), 0o700); err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func (s *source) compile(checkout string) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("%s defines only %v of %v", filepath.Join(checkout, s.folder), replaced, s.defines)
 	}
 	arguments := []string{"-O2", "-g", "-w", "-target", "bpf", "-mcpu=v3", "-I", ".", "-c", s.file, "-o", "peer.o"}
-	folders, err := filepath.Glob("/usr/include/*-linux-gnu") // the folder of asm/types.h in Debian
+	folders, err := filepath.Glob("/usr/include/*-linux-gnu") // Debian has asm/types.h in this folder
 	if err != nil {
 		return nil, err
 	}

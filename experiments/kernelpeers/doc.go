@@ -3,8 +3,8 @@
 //
 // Their sources are not part of this repository. The package compiles a checkout with clang and
 // loads the XDP programs. The tables get 16,384 entries, as many as a chain of NetCRAQ has slots,
-// in place of millions: all systems then find their entries in the same level of the CPU's cache.
+// instead of millions. So all systems find their entries in the same level of the CPU's cache.
 //
 // A program runs through BPF_PROG_TEST_RUN. The program turns the request into the answer, so
-// [replay] restores the request before each run. The time that replay takes is subtracted.
+// [replay] restores the request before each run. The package subtracts the time that replay takes.
 package kernelpeers

@@ -14,8 +14,8 @@ import (
 	switchebpf "github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// A program that moves the frame's beginning, cuts its end and overwrites it runs many times: each
-// time it gets the original frame, or it would end with XDP_ABORTED.
+// TestReplay: a program that moves the frame's beginning, cuts its end and overwrites it runs many
+// times. It must get the original frame each time, because otherwise it ends with XDP_ABORTED.
 func TestReplay(t *testing.T) {
 	if err := switchebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 		defer r.Close()
 		insns := asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R1),
-			// The last byte of the frame is still the t of the request.
+			// The last byte of the frame must still be the t of the request.
 			asm.Mov.Imm(asm.R2, int32(len(frame)-1)),
 			asm.Mov.Reg(asm.R3, asm.R10),
 			asm.Add.Imm(asm.R3, -8),
@@ -68,7 +68,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A folder that is not a checkout, or one of another version, is named with what is missing.
+// TestCompile: if a folder is not a checkout, or is a checkout of another version, the error names
+// the folder and what is missing.
 func TestCompile(t *testing.T) {
 	s := source{folder: "store", file: "store.c", defines: map[string]int{"SIZE": 16}}
 	if _, err := s.compile(t.TempDir()); err == nil || !strings.Contains(err.Error(), "name the folder of the checkout") {

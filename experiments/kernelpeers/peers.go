@@ -13,7 +13,7 @@ import (
 	switchebpf "github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// Peer is one request of a peer, with the program that answers it.
+// Peer is one kind of request to another store, with the store's program that answers it.
 type Peer struct {
 	Name, Kind string
 
@@ -24,14 +24,14 @@ type Peer struct {
 	reflector                  *ebpf.Program
 }
 
-// request has everything that differs between the peers: the frame, the programs, and the expected
-// answer.
+// request holds everything that differs between the peers: the frame, the programs, and the
+// expected answer.
 type request struct {
 	name, kind string
 	frame      []byte
 	shift      int32
 	main       string
-	calls      []string // programs by their index in map_progs_xdp
+	calls      []string // the programs in map_progs_xdp, by index
 	used       []string // programs that the request runs
 	fill       func(*ebpf.Collection) error
 	answer     []byte // part of the expected answer
@@ -115,7 +115,7 @@ func (p *Peer) Size() (instructions, machineBytes int, err error) {
 	return p.instructions, p.machineBytes, nil
 }
 
-// Row is the peer as a row of a measurement.
+// Row returns the peer as a row of a measurement.
 func (p *Peer) Row() programs.Row {
 	return programs.Row{System: p.Name, Kind: p.Kind, Engine: "xdp", Bench: p}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Actions of XDP programs.
+// These are actions of XDP programs.
 const (
 	xdpAborted = 0
 	xdpTX      = 3
@@ -18,13 +18,14 @@ const (
 // replay is an XDP program that restores the original frame, and then calls another program.
 type replay struct {
 	program  *ebpf.Program
-	template *ebpf.Map // the original frame
-	next     *ebpf.Map // the program that is called
+	template *ebpf.Map // holds the original frame
+	next     *ebpf.Map // holds the program that is called
 }
 
 // newReplay loads a replay. shift is the number of bytes by which the called program moves the
-// beginning of the frame towards lower addresses. A program that moves it must change the frame's
-// length too, because the length tells whether the program ran before.
+// beginning of the frame towards lower addresses. A program that moves the beginning must also
+// change the frame's length, because from the length, replay sees whether the program has already
+// run.
 func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 	r := &replay{}
 	defer func() {
@@ -47,13 +48,14 @@ func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 	length := int32(len(frame))
 	insns := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R4, asm.R6, 0, asm.Word), // data
-		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word), // data_end
+		asm.LoadMem(asm.R4, asm.R6, 0, asm.Word), // loads xdp_md.data
+		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word), // loads xdp_md.data_end
 		asm.Sub.Reg(asm.R3, asm.R4),
-		asm.Mov.Imm(asm.R7, 0), // the shift of this frame
+		asm.Mov.Imm(asm.R7, 0), // R7 is the number of bytes by which this frame was moved
 		asm.JEq.Imm(asm.R3, length, "shifted"),
 		asm.Mov.Imm(asm.R7, shift),
-		// The tail comes first, because a frame must never be shorter than its Ethernet header.
+		// The program moves the frame's end first, because a frame must never be shorter than its
+		// Ethernet header.
 		asm.Mov.Reg(asm.R2, asm.R7).WithSymbol("shifted"),
 		asm.Add.Imm(asm.R2, length),
 		asm.Sub.Reg(asm.R2, asm.R3),
@@ -114,7 +116,8 @@ func (r *replay) Close() error {
 	return errors.Join(r.program.Close(), r.template.Close(), r.next.Close())
 }
 
-// reflector sends every frame back unchanged, so its measured time is the replay's.
+// reflector returns a program that sends every frame back unchanged. Its measured time is therefore
+// the time of the replay.
 func reflector() (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "reflector", Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpTX), asm.Return()}})

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// head, middle and tail are switches of a line of four.
+// head, middle and tail are the numbers of switches in a line of four.
 const (
 	head   = 0
 	middle = 2
@@ -21,7 +21,7 @@ const (
 
 type opener = func(*testing.T, *bmv2json.Program) device
 
-// clean fails the test unless a key is clean at a switch and has this value.
+// clean fails the test unless a key is clean at a switch and has the wanted value.
 func (n *network) clean(sw, key int, want uint64) {
 	n.t.Helper()
 	if r, w := n.register(sw, "read_index", key), n.register(sw, "write_index", key); r != 0 || w != 0 {
@@ -32,8 +32,8 @@ func (n *network) clean(sw, key int, want uint64) {
 	}
 }
 
-// dirty fails the test unless a key has this many dirty versions at a switch, the newest with this
-// value.
+// dirty fails the test unless a key has this many dirty versions at a switch, and the newest one
+// has the wanted value.
 func (n *network) dirty(sw, key, versions int, newest uint64) {
 	n.t.Helper()
 	if r, w := n.register(sw, "read_index", key), n.register(sw, "write_index", key); int(r) != versions || int(w) != versions+1 {
@@ -55,8 +55,8 @@ func (n *network) expect(a answer, op Op, from int, v uint64) {
 // beforeTail drops WRITEs on the way to the tail.
 func beforeTail(at end, p *Packet) bool { return at.sw == tail && p.Op == Write }
 
-// TestWriteAndCleanReads: a write is acknowledged exactly once to its client, at any switch. Then
-// every switch answers reads itself.
+// TestWriteAndCleanReads: a write is acknowledged exactly once to its client, at any switch. After
+// that, every switch answers reads itself.
 func TestWriteAndCleanReads(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -64,8 +64,8 @@ func TestWriteAndCleanReads(t *testing.T) {
 			v := uint64(10 + client)
 			n.runs = 0
 			n.expect(n.ask(client, Packet{Op: Write, Key: 7, Value: value(v)}), Acknowledge, tail, v)
-			// The path: from the client's switch to the head, down the chain, and from the tail
-			// once to each switch.
+			// A write passes from the client's switch to the head, and down the chain. Its
+			// acknowledgement passes from the tail once to each other switch.
 			if want := client + length + length - 1; n.runs != want {
 				t.Errorf("a write from h%d is processed %d times, want %d", client+1, n.runs, want)
 			}
@@ -87,7 +87,7 @@ func TestNeverWritten(t *testing.T) {
 	n.expect(n.ask(0, Packet{Op: Read, Key: Keys - 1}), ReadReply, 0, 0)
 }
 
-// TestChainOfOne: the only node is head and tail.
+// TestChainOfOne: if a chain has one node, the node is head and tail.
 func TestChainOfOne(t *testing.T) {
 	n := newNetwork(t, 1, newInterpreted)
 	n.expect(n.ask(0, Packet{Op: Write, Value: value(3)}), Acknowledge, 0, 3)
@@ -113,12 +113,12 @@ func TestDirtyReads(t *testing.T) {
 				t.Errorf("a dirty read at s%d is processed %d times, want %d", sw+1, n.runs, want)
 			}
 		}
-		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // another key is clean
+		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // key 8 is clean
 	})
 }
 
-// TestDirtyReadAtTheTail: a node that becomes the tail with dirty versions answers with the newest
-// version, which every node before it has.
+// TestDirtyReadAtTheTail: a node that becomes the tail while it has dirty versions answers with the
+// newest of them, which every node before it has.
 func TestDirtyReadAtTheTail(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -156,7 +156,7 @@ func TestOrder(t *testing.T) {
 		if len(n.held) != 2 {
 			t.Fatalf("%d acknowledgements on their way, want 2", len(n.held))
 		}
-		n.push(n.held[0].at, n.held[0].frame) // the ACKNOWLEDGE of the first write
+		n.push(n.held[0].at, n.held[0].frame) // deliver the ACKNOWLEDGE of the first write
 		n.run()
 		n.dirty(head, 7, 2, 2)
 		if got := n.inbox[0]; len(got) != 1 || number(got[0].Value) != 1 {
@@ -166,7 +166,7 @@ func TestOrder(t *testing.T) {
 		n.push(n.held[1].at, n.held[1].frame)
 		n.run()
 		n.clean(head, 7, 2)
-		n.push(n.held[0].at, n.held[0].frame) // the first ACKNOWLEDGE once more
+		n.push(n.held[0].at, n.held[0].frame) // deliver the first ACKNOWLEDGE once more
 		n.run()
 		for sw := range length {
 			n.clean(sw, 7, 2)
@@ -174,7 +174,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestStaleWrite: a write that another has overtaken is dropped, at a replica and at the tail.
+// TestStaleWrite: a replica and the tail drop a write that another write has overtaken.
 func TestStaleWrite(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		for _, sw := range []int{middle, tail} {
@@ -196,7 +196,7 @@ func TestStaleWrite(t *testing.T) {
 	})
 }
 
-// TestFull: a write for which the head has no free cell is dropped. The next ACKNOWLEDGE of the
+// TestFull: the head drops a write for which it has no free cell. The next ACKNOWLEDGE of the
 // newest version frees the cells.
 func TestFull(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
@@ -210,7 +210,7 @@ func TestFull(t *testing.T) {
 			t.Fatalf("%d writes come as far as the tail, want %d: one for each dirty cell", len(n.held), Versions-1)
 		}
 		n.dirty(head, 7, Versions-1, Versions-1)
-		// The next key's cells are not touched.
+		// The cells of the next key are not touched.
 		n.expect(n.ask(0, Packet{Op: Read, Key: 8}), ReadReply, head, 0)
 		n.hold = nil
 		for _, h := range n.held {
@@ -224,7 +224,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestLostWrites: a key whose cells are all taken by lost writes accepts no further writes, as in
+// TestLostWrites: if lost writes take all cells of a key, the key accepts no further writes, as in
 // the paper. Reads continue.
 func TestLostWrites(t *testing.T) {
 	n := newNetwork(t, length, newInterpreted)
@@ -242,7 +242,7 @@ func TestLostWrites(t *testing.T) {
 	n.expect(n.ask(0, Packet{Op: Read, Key: 7}), ReadReply, tail, 0)
 }
 
-// TestNumbersGoRound: the number after 16,383 is 1, and it is newer.
+// TestNumbersGoRound: the write number after 16,383 is 1, and counts as newer.
 func TestNumbersGoRound(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -260,7 +260,7 @@ func TestNumbersGoRound(t *testing.T) {
 	})
 }
 
-// TestAccesses: a switch counts the requests for a key that it handles.
+// TestAccesses: a switch counts, for each key, the requests that it handles.
 func TestAccesses(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -284,7 +284,8 @@ func TestDropped(t *testing.T) {
 		from := netip.AddrPortFrom(h1, clientPort)
 		at := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, Port) }
 		old, sum := n.frame(from, at(s2), Packet{Op: Read}), n.frame(from, at(s1), Packet{Op: Read})
-		old[22], old[24] = 1, old[24]+63 // time to live, and the checksum's high byte, without a carry here
+		// change the time to live, and the checksum's high byte by as much (there is no carry here)
+		old[22], old[24] = 1, old[24]+63
 		sum[25] ^= 1
 		for name, frame := range map[string][]byte{
 			"a key that there is not":                n.frame(from, at(s1), Packet{Op: Read, Key: Keys}),
@@ -310,7 +311,7 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// TestNoRole: a switch without entries from the control plane only routes.
+// TestNoRole: a switch without entries from the control plane only routes packets.
 func TestNoRole(t *testing.T) {
 	n := newNetwork(t, 2, newInterpreted)
 	d := newInterpreted(t, n.program)

@@ -12,12 +12,12 @@ import (
 )
 
 // resend is how long a client waits for an answer before it sends its request again. The paper's
-// clients use the same time (section V).
+// clients wait for the same time (section V).
 const resend = 50 * time.Millisecond
 
-// AskNode sends a request to a node until the answer comes, or ctx ends, and returns the answer and
+// AskNode sends a request to a node until the answer comes, or ctx ends. It returns the answer and
 // the node that gave it. Packets have no request number, so each request has a UDP port of its own.
-// A WRITE that is sent again is executed again.
+// If a WRITE is sent again, it is executed again.
 func AskNode(ctx context.Context, node netip.Addr, p Packet) (*Packet, netip.Addr, error) {
 	conn, err := net.ListenUDP("udp4", nil)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/netcraq/netcraq/p4src/paper"
 )
 
-// Node is everything that the control plane writes into one switch. It writes once, when the switch
-// starts (the paper's section III-A).
+// Node holds everything that the control plane writes into one switch. The control plane writes
+// once, when the switch starts (the paper's section III-A).
 type Node struct {
 	Entries []p4rt.Entry
 	Groups  []p4rt.Group
 }
 
-// Plan returns each switch's Node, by switch name. It uses the first chain. Every switch must be
-// one of its members, and there may be only one path between two switches, because an ACKNOWLEDGE
-// is forwarded along the links away from the tail and towards the client.
+// Plan returns each switch's Node, by switch name. It uses the first chain. Every switch must be a
+// member of this chain. There may be only one path between two switches, because an ACKNOWLEDGE is
+// forwarded along links away from the tail and towards the client.
 func Plan(t *topology.Topology) (map[string]Node, error) {
 	if len(t.Chains) == 0 {
 		return nil, errors.New("the topology has no chain: declare one")
@@ -70,7 +70,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 				n.Entries = append(n.Entries, route(h.IP, hop.Peer.MAC, hop.Number))
 			}
 		}
-		up, _ := graph.NextHop(name, tail.Name) // the tail has no port towards the tail
+		up, _ := graph.NextHop(name, tail.Name) // there is no such port at the tail itself
 		for _, p := range s.Ports {
 			n.Groups = append(n.Groups, acknowledgements(p, tree[name], p.Number == up.Number)...)
 		}
@@ -91,9 +91,9 @@ func route(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// acknowledgements returns the multicast group for ACKNOWLEDGEs whose client is behind a port: the
-// ports to nodes farther from the tail, and the client's port unless the ACKNOWLEDGE came from
-// there.
+// acknowledgements returns the multicast group for ACKNOWLEDGEs whose client is behind a port. The
+// group has the ports to nodes farther from the tail. It also has the client's port, unless the
+// ACKNOWLEDGE came from there.
 func acknowledgements(client topology.Port, farther []uint32, cameFromThere bool) []p4rt.Group {
 	ports := slices.Clone(farther)
 	if !cameFromThere && !slices.Contains(ports, client.Number) {

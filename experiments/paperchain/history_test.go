@@ -16,7 +16,7 @@ type operation struct {
 	value uint64
 }
 
-// register models a key for its clients: a register that starts with 0.
+// register models one key as its clients see it. It is a register that starts with 0.
 var register = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		var out [keys][]porcupine.Operation
@@ -38,8 +38,8 @@ var register = porcupine.Model{
 
 const keys = 3
 
-// TestHistories: the answers to clients at all switches are linearizable while links delay and lose
-// frames.
+// TestHistories: the answers that clients get at all switches are linearizable while links delay
+// and lose frames.
 func TestHistories(t *testing.T) {
 	for seed := range uint64(300) {
 		dice := rand.New(rand.NewPCG(seed, 41))
@@ -76,7 +76,7 @@ func TestHistories(t *testing.T) {
 					}
 				}
 			}
-			for _, o := range asked { // an unanswered write may be executed at any time, or never
+			for _, o := range asked { // a write without an answer may be executed at any time, or never
 				if o != nil && o.Input.(operation).write {
 					o.Return = math.MaxInt64
 					history = append(history, *o)

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// eachEngine runs a test on the interpreter, and on the eBPF engine at both hooks. There the
-// interpreter gets the same frames and must send the same frames.
+// eachEngine runs a test on the interpreter, and on the eBPF engine at both hooks. In the runs on
+// the eBPF engine, the interpreter gets the same frames, and must send the same frames.
 func eachEngine(t *testing.T, f func(t *testing.T, open func(*testing.T, *bmv2json.Program) device)) {
 	t.Run("interp", func(t *testing.T) { f(t, newInterpreted) })
 	for _, hook := range []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP} {
@@ -36,13 +36,14 @@ func eachEngine(t *testing.T, f func(t *testing.T, open func(*testing.T, *bmv2js
 	}
 }
 
-// mirrored is a switch in the kernel, and a switch on the interpreter with the same input.
+// mirrored is a switch in the kernel together with a switch on the interpreter that gets the same
+// input.
 type mirrored struct {
-	target.Pipeline // of the kernel's
+	target.Pipeline // the pipeline of the switch in the kernel
 	t               *testing.T
 	device          target.Device
 	other           *interpreted
-	sockets         map[uint32]int // by port: an AF_PACKET socket at the other end of its veth pair
+	sockets         map[uint32]int // for each port, an AF_PACKET socket at the other end of its veth pair
 }
 
 const ports = 3
@@ -62,7 +63,8 @@ func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // no frames of its own
+		// This keeps the kernel from sending frames of its own.
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	m.device, err = ebpf.New(ebpf.Options{CPUPort: 510, Hook: hook, Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
@@ -79,7 +81,7 @@ func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device
 		peer, err := netlink.LinkByName(link.PeerName)
 		check(t, err)
 		check(t, errors.Join(netlink.LinkSetUp(link), netlink.LinkSetUp(peer)))
-		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network byte order
+		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // ETH_P_ALL in network byte order
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, all&0xffff)
 		check(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
@@ -119,8 +121,8 @@ func (m *mirrored) ReadRegister(name string, index int) ([]byte, error) {
 	return v, errors.Join(err, otherErr)
 }
 
-// process waits until as many frames came out of the kernel as the interpreter sends, and a moment
-// longer to detect extra frames.
+// process waits until as many frames came out of the kernel as the interpreter sends. It then waits
+// a moment longer to detect extra frames.
 func (m *mirrored) process(port uint32, frame []byte) []interp.Out {
 	m.t.Helper()
 	want := m.other.process(port, frame)

@@ -7,16 +7,16 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// Load implements the in-kernel load that also measures NetCRAQ and NetChain, with the paper's
-// packets.
+// Load implements the in-kernel load for the paper's packets. The same load measures NetCRAQ and
+// NetChain.
 type Load struct {
-	Node netip.Addr // the member that READs go to
-	Head netip.Addr // the member that WRITEs go to
+	Node netip.Addr // the member to which READs are sent
+	Head netip.Addr // the member to which WRITEs are sent
 }
 
 var _ kernelload.Protocol = Load{}
 
-// Shape implements [kernelload.Protocol]. There is no status, and no number in a packet.
+// Shape implements [kernelload.Protocol]. Packets have no status and no request number.
 func (Load) Shape() kernelload.Shape {
 	const none, opShift = -1, 6
 	return kernelload.Shape{Port: Port, Size: Size, Op: 0, OpMask: 3 << opShift,

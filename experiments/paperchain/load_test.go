@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// TestLoad runs the in-kernel load against a chain of one, on the interpreter: with unchanged
-// answers, and with answers whose value, key or operation is changed.
+// TestLoad runs the in-kernel load against a chain of one switch, on the interpreter. It runs with
+// unchanged answers, and with answers whose value, key or operation was changed.
 func TestLoad(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// loaded runs the load for a moment; spoil changes the answers.
+// loaded runs the load for a moment. spoil changes the answers.
 func loaded(t *testing.T, spoil func(*Packet)) *kernelload.Report {
 	t.Helper()
 	runtime.LockOSThread()
@@ -70,7 +70,7 @@ func loaded(t *testing.T, spoil func(*Packet)) *kernelload.Report {
 	sw, err := netlink.LinkByName("sw")
 	check(t, err)
 	n := newNetwork(t, 1, newInterpreted)
-	const all = unix.ETH_P_ALL << 8 // in network byte order
+	const all = unix.ETH_P_ALL << 8 // ETH_P_ALL in network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, all)
 	check(t, err)
 	defer unix.Close(fd)
@@ -94,7 +94,7 @@ func loaded(t *testing.T, spoil func(*Packet)) *kernelload.Report {
 	return r
 }
 
-// forward has a switch process the frames received on a socket, until stop is closed.
+// forward makes a switch process the frames that arrive at a socket, until stop is closed.
 func forward(d device, fd int, spoil func(*Packet), stop <-chan struct{}) error {
 	buffer := make([]byte, 2048)
 	for {
@@ -118,7 +118,7 @@ func forward(d device, fd int, spoil func(*Packet), stop <-chan struct{}) error 
 			f, payload, err := wire.ParseFrame(out.Frame)
 			var p Packet
 			if err != nil || p.Unmarshal(payload) != nil {
-				continue // the kernel's own frame
+				continue // this is a frame of the kernel itself
 			}
 			spoil(&p)
 			frame, err := f.AppendTo(nil, p.Marshal())

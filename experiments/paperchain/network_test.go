@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The port numbers of every switch of the line.
+// These are the port numbers of every switch of the line.
 const (
 	toHost = 1
 	toHead = 2
@@ -31,7 +31,7 @@ const (
 // clientPort is the UDP port of every host.
 const clientPort = 4000
 
-// network is a line of switches, all of them members of the chain, with a host at each:
+// network is a line of switches with a host at each. All switches are members of the chain:
 //
 //	h1         h2         h3         h4
 //	│1         │1         │1         │1
@@ -47,15 +47,15 @@ type network struct {
 	plan    map[string]Node
 	devices []device
 	queues  map[end][]([]byte)
-	order   []end // the queues in the order of their first use
+	order   []end // the queues' ends, in the order of their first use
 	inbox   [][]answer
 	runs    int                          // number of frames that switches have processed
-	lose    func(at end, p *Packet) bool // reports whether to lose a frame on the way to a switch; nil: none
-	hold    func(at end, p *Packet) bool // reports whether to put a frame aside; nil: none
+	lose    func(at end, p *Packet) bool // reports whether to lose a frame on the way to a switch; nil loses none
+	hold    func(at end, p *Packet) bool // reports whether to put a frame aside; nil puts none aside
 	held    []struct {
 		at    end
 		frame []byte
-	} // frames that were put aside
+	} // these frames were put aside
 }
 
 // device is a switch on some engine.
@@ -70,7 +70,7 @@ type end struct {
 	port uint32
 }
 
-// answer is what a host received.
+// answer is a packet that a host received.
 type answer struct {
 	Packet
 	from netip.Addr
@@ -192,7 +192,7 @@ func (n *network) busy() (out []end) {
 	return out
 }
 
-// step has a switch process the next frame of a link.
+// step makes a switch process the next frame of a link.
 func (n *network) step(at end) {
 	frame := n.queues[at][0]
 	n.queues[at] = n.queues[at][1:]

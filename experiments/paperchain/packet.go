@@ -8,22 +8,22 @@ import (
 // Port is the program's UDP port. The paper does not name one.
 const Port = 20034
 
-// Sizes in bytes.
+// These are sizes in bytes.
 const (
 	ValueBytes = 16
 	Size       = 2 + 4 + ValueBytes // size of NetCRAQ's part of a UDP datagram
 )
 
-// The program's constants.
+// These are the program's constants.
 const (
-	Keys     = 65536 // number of keys; every KEY_ID is below it
-	Versions = 8     // cells of a key: one for the clean version, the others for dirty versions
+	Keys     = 65536 // number of keys; every KEY_ID is below this number
+	Versions = 8     // number of cells of a key: one for the clean version, the others for dirty versions
 )
 
-// Op is the operation, 2 bits.
+// Op is the operation of a packet, which has 2 bits.
 type Op uint8
 
-// The paper's operations.
+// These are the paper's operations.
 const (
 	Acknowledge Op = iota
 	Read
@@ -38,13 +38,13 @@ func (o Op) String() string {
 // Packet is a NetCRAQ header of the paper.
 type Packet struct {
 	Op      Op
-	Version uint16 // number of the write, in a WRITE and an ACKNOWLEDGE: 14 bits; 0: none assigned
+	Version uint16 // number of the write, 14 bits, in a WRITE and an ACKNOWLEDGE; 0 means not assigned yet
 	Key     uint32
 	Value   [ValueBytes]byte
 }
 
-// Marshal encodes a packet (the UDP payload), in network byte order: KV_OP (2 bits), version (14),
-// KEY_ID (32), VALUE (128).
+// Marshal encodes a packet as the payload of UDP, in network byte order: KV_OP (2 bits), version
+// (14 bits), KEY_ID (32 bits), VALUE (128 bits).
 func (p *Packet) Marshal() []byte {
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, Size), uint16(p.Op&3)<<14|p.Version&0x3fff)
 	b = binary.BigEndian.AppendUint32(b, p.Key)

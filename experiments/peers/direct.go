@@ -7,14 +7,14 @@ import (
 	netcraq "github.com/netcraq/netcraq/client/etcd"
 )
 
-// Direct is etcd without a gateway (package client/etcd): this process reads placed keys from the
-// switches and writes them under their guards.
+// Direct is etcd without a gateway (package client/etcd). This process reads placed keys from the
+// switches, and writes them under their guards.
 type Direct struct {
 	*Etcd
 	network *netcraq.Client
 }
 
-// NewDirect connects to etcd (as [NewEtcd] does) and to the controller's admin API (a URL).
+// NewDirect connects to etcd (as [NewEtcd] does), and to the controller's admin API at a URL.
 func NewDirect(ctx context.Context, endpoints []string, ca, controller string) (*Direct, error) {
 	e, err := NewEtcd(ctx, endpoints, ca)
 	if err != nil {

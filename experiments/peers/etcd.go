@@ -11,12 +11,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Etcd is an etcd cluster, read linearizably and written through etcd's own client. Workers share
-// its connection, as the goroutines of a program do.
+// Etcd is an etcd cluster. Reads are linearizable, and etcd's own client makes the requests.
+// Workers share one connection, as the goroutines of a program do.
 type Etcd struct{ client *clientv3.Client }
 
 // NewEtcd connects to a cluster's endpoints (HOST:PORT). ca is a file of CA certificates (PEM) for
-// the members' certificates; "" means plain text.
+// the members' certificates. If ca is "", connections use plain text.
 func NewEtcd(ctx context.Context, endpoints []string, ca string) (*Etcd, error) {
 	cfg := clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop()}
 	if ca != "" {

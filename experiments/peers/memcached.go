@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Memcached is a memcached server over UDP, the alternative whose transport is the most like
-// NetCRAQ's. memcached's documentation (protocol.txt, "UDP protocol") puts 8 bytes before the text
-// protocol: request id, sequence number, number of datagrams, reserved; 16 bits each. Go clients
-// support only TCP, so this package has its own client. An unanswered query counts as lost and is
-// not sent again.
+// Memcached is a memcached server over UDP. Of all alternatives, its transport is the most like
+// NetCRAQ's. By memcached's documentation (protocol.txt, "UDP protocol"), 8 bytes come before the
+// text protocol: request id, sequence number, number of datagrams, and a reserved field, with 16
+// bits each. Go clients support only TCP, so this package has its own client. An unanswered query
+// counts as lost and is not sent again.
 type Memcached struct{ addr string }
 
-// NewMemcached returns the server at an address (HOST:PORT of its UDP port).
+// NewMemcached returns the memcached server at a UDP address (HOST:PORT).
 func NewMemcached(addr string) *Memcached { return &Memcached{addr: addr} }
 
 // Open implements [Peer] with a socket for each worker.
@@ -73,7 +73,7 @@ func (s *memcachedStore) ask(ctx context.Context, parts ...[]byte) ([]byte, erro
 		case n < udpHeader:
 			return nil, fmt.Errorf("memcached answered with %d bytes", n)
 		case binary.BigEndian.Uint16(s.buffer) != s.request:
-			continue // the late answer of an earlier query
+			continue // this is a late answer to an earlier query
 		case binary.BigEndian.Uint16(s.buffer[4:]) != 1:
 			return nil, errors.New("memcached's answer comes in several datagrams: the value is too long for this client")
 		}
@@ -86,7 +86,7 @@ func (s *memcachedStore) Get(ctx context.Context, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// VALUE <key> <flags> <bytes>\r\n<data>\r\nEND\r\n
+	// The answer has the form VALUE <key> <flags> <bytes>\r\n<data>\r\nEND\r\n.
 	line, rest, ok := bytes.Cut(answer, []byte("\r\n"))
 	words := bytes.Fields(line)
 	if !ok || len(words) != 4 || string(words[0]) != "VALUE" || string(words[1]) != key {

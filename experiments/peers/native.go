@@ -12,15 +12,15 @@ import (
 // placed etcd keys.
 const nativePrefix = "native"
 
-// Native is a chain of switches, reached with its own packets by the Go client. Keys are made at
-// their first write.
+// Native is a chain of switches. The Go client sends NetCRAQ's packets to it. A key is created by
+// its first write.
 type Native struct {
 	controller *admin.Client
 	names      *fromadmin.Names
 }
 
-// NewNative connects with the data of the controller's admin API (a URL). writers is the number of
-// concurrent writes.
+// NewNative connects to a network. It reads the network's data from the controller's admin API (a
+// URL). writers is the number of concurrent writes.
 func NewNative(controller string, writers int) *Native {
 	c := admin.NewClient(controller)
 	return &Native{c, fromadmin.NewNames(fromadmin.NamesOptions{Admin: c, Sessions: writers, Owner: "netcraq-peers",

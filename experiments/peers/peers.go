@@ -1,10 +1,11 @@
-// Package peers puts load on common alternatives to NetCRAQ: etcd through its own client, Redis
-// through go-redis, memcached over UDP.
+// Package peers generates load on common alternatives to NetCRAQ: etcd through its own client,
+// Redis through go-redis, and memcached over UDP.
 //
-// The loop is that of netcraqctl's bench, so that the figures are comparable. A fixed number of
-// queries is outstanding, each answer starts the next query, and keys are drawn uniformly or by
-// Zipf's law. Every returned value must be one that was written to its key; a wrong value is an
-// error. With a rate, queries start at fixed times instead, to measure a store below its full load.
+// The load is generated in the same way as by netcraqctl bench, so that the results are comparable.
+// A fixed number of queries is outstanding, each answer starts the next query, and keys are drawn
+// uniformly or by Zipf's law. Every returned value must be one that was written to its key; a wrong
+// value is an error. With a rate, queries start at fixed times instead, to measure a store below
+// its full load.
 package peers
 
 import (
@@ -21,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Store is one worker's connection to a store. One goroutine at a time uses it.
+// Store is one worker's connection to a store. Only one goroutine at a time uses it.
 type Store interface {
 	// Get returns a key's value.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -40,16 +41,16 @@ type Peer interface {
 // Config describes a run.
 type Config struct {
 	Outstanding int // number of workers, each with one outstanding query
-	// Rate is the number of queries a second that become due, over all workers. The latency of a
-	// query that starts late because the previous one was slow includes the delay. 0: each answer
-	// starts the next query.
+	// Rate is the number of queries a second that become due, over all workers. If a query starts
+	// late because the previous one was slow, its latency includes that delay. If Rate is 0, each
+	// answer starts the next query.
 	Rate       int
 	Gets, Puts int // relative frequencies of the operations, in any unit
 	Keys       int
 	ValueBytes int // at least 12, for the numbers of the key and of the write
 	Zipf       func(*rand.Rand) func() int
 	Duration   time.Duration
-	Timeout    time.Duration // timeout of one query
+	Timeout    time.Duration // time limit of one query
 	Seed       uint64
 }
 
@@ -66,13 +67,13 @@ type OpReport struct {
 	Latency               *hdrhistogram.Histogram
 }
 
-// Rate returns the answered queries a second.
+// Rate returns the number of answered queries a second.
 func (r *Report) Rate() float64 {
 	n := r.Get.Queries + r.Put.Queries - r.Get.Lost - r.Put.Lost - r.Get.Failed - r.Put.Failed
 	return float64(n) / r.Elapsed.Seconds()
 }
 
-// ErrWrongValue is a returned value that was never written to the key.
+// ErrWrongValue says that a store returned a value that was never written to the key.
 var ErrWrongValue = errors.New("a value came back that was not written to this key")
 
 const minValue = 12
@@ -99,7 +100,8 @@ func (c *Config) check() error {
 // object.
 func KeyName(n int) string { return fmt.Sprintf("/bench/%08d", n) }
 
-// value writes the value of a key: its number, the number of the write, and these repeated.
+// value fills b with the value of a key. The value contains the key's number and the number of the
+// write, repeatedly.
 func value(b []byte, key int, write uint64) {
 	binary.BigEndian.PutUint32(b, uint32(key))
 	binary.BigEndian.PutUint64(b[4:], write)
@@ -121,8 +123,8 @@ func verify(b []byte, key, length int) error {
 	return nil
 }
 
-// Fill writes every key once, so that each read finds a value. It has as many writes outstanding as
-// the run has queries.
+// Fill writes every key once, so that each read finds a value. At any time, it has as many
+// outstanding writes as the run has outstanding queries.
 func Fill(ctx context.Context, p Peer, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -148,7 +150,7 @@ func Fill(ctx context.Context, p Peer, cfg Config) error {
 	return group.Wait()
 }
 
-// Run puts load on a peer whose keys have been filled.
+// Run generates load on a peer whose keys have been filled.
 func Run(ctx context.Context, p Peer, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -195,7 +197,7 @@ func Run(ctx context.Context, p Peer, cfg Config) (*Report, error) {
 
 func histogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(time.Minute), 3) }
 
-// worker is one closed loop with one query outstanding.
+// worker is one closed loop with one outstanding query.
 type worker struct {
 	cfg        Config
 	number     int
@@ -219,9 +221,9 @@ func newWorker(cfg Config, i int, s Store) *worker {
 	return w
 }
 
-// due waits until the worker's query number n is to start. It returns the start time of that
-// query's latency: its due time if that has passed, otherwise the time when the timer woke the
-// worker, so that a late timer does not count against the store.
+// due waits until the worker's query number n must start. It returns the time from which the
+// query's latency counts. If the query is late, this is the time when it was due. Otherwise it is
+// the time when the timer woke the worker, so that a late timer does not count against the store.
 func (w *worker) due(ctx context.Context, begun time.Time, n int) time.Time {
 	if w.cfg.Rate == 0 {
 		return time.Now()

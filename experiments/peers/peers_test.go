@@ -185,10 +185,15 @@ func TestRealServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, err := Run(t.Context(), p, cfg)
+			few := func() bool { return r.Get.Queries < 10 || r.Put.Queries < 10 }
+			for longer := cfg; err == nil && few() && longer.Duration < 10*time.Second; { // a busy machine
+				longer.Duration *= 4
+				r, err = Run(t.Context(), p, longer)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Get.Queries < 10 || r.Put.Queries < 10 || r.Get.Failed+r.Put.Failed+r.Get.Lost+r.Put.Lost > 0 {
+			if few() || r.Get.Failed+r.Put.Failed+r.Get.Lost+r.Put.Lost > 0 {
 				t.Errorf("%d gets, %d puts, first error %q", r.Get.Queries, r.Put.Queries, r.FirstError)
 			}
 			t.Logf("%.0f a second, get p50 %.0f us", r.Rate(), float64(r.Get.Latency.ValueAtQuantile(50))/1000)
@@ -196,7 +201,7 @@ func TestRealServers(t *testing.T) {
 	}
 }
 
-// slow is a store with a delay, and with one long delay.
+// slow is a store with a delay for each query, and with a single long delay.
 type slow struct {
 	*memory
 	took time.Duration
@@ -239,7 +244,8 @@ func TestQueriesThatAStallKeepsWaitingCountAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stalled query waits for 200 ms, and those that become due meanwhile for 190, 180, ...
+	// The stalled query waits for 200 ms. The queries that become due meanwhile wait for 190, 180,
+	// ... ms.
 	long := 0
 	for _, bar := range r.Get.Latency.Distribution() {
 		if bar.From > (50 * time.Millisecond).Nanoseconds() {

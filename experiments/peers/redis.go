@@ -12,7 +12,7 @@ import (
 // Redis is a Redis server. Each worker has its own connection from the client's pool.
 type Redis struct{ client *redis.Client }
 
-// NewRedis connects to a server (HOST:PORT).
+// NewRedis connects to a Redis server (HOST:PORT).
 func NewRedis(ctx context.Context, addr string, connections int) (*Redis, error) {
 	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: connections, MinIdleConns: connections})
 	if err := c.Ping(ctx).Err(); err != nil {

@@ -1,5 +1,6 @@
-// Package programs measures how long one switch's program takes for one packet, system by system,
-// on the eBPF engine (BPF_PROG_TEST_RUN) and on the interpreter, without devices and sockets.
+// Package programs measures how long the program of one switch takes for one packet. It measures
+// several systems, on the eBPF engine (BPF_PROG_TEST_RUN) and on the interpreter, without devices
+// and sockets.
 //
 // The switches are set up for a chain of four in a line, with the client at the head:
 //

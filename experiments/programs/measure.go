@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Engines are the engines for measurements.
+// Engines lists the engines on which cases are measured.
 var Engines = []string{"tc", "xdp", "interp"}
 
 const cpuPort = 510
@@ -33,7 +33,7 @@ type Bench interface {
 	io.Closer
 }
 
-// open sets up a case.
+// open sets up a case on an engine.
 func open(c *Case, engine string) (Bench, error) {
 	program, info, err := tablefill.Parse(c.Program.JSON, c.Program.P4Info)
 	if err != nil {
@@ -147,7 +147,7 @@ func (b *interpreted) Close() error { return nil }
 // inKernel is a case on the eBPF engine.
 type inKernel struct {
 	device target.Device
-	space  netns.NsHandle // the namespace of its ports
+	space  netns.NsHandle // the network namespace of the switch's ports
 	*ebpf.Prepared
 }
 
@@ -244,7 +244,7 @@ func Measure(cases []Case, engine string, rounds, n int, step func(done, of int)
 	return InTurn(rows, rounds, n, step)
 }
 
-// Open sets up cases on an engine. The caller closes the rows.
+// Open sets up cases on an engine. The caller must close the rows.
 func Open(cases []Case, engine string) (rows []Row, err error) {
 	for i := range cases {
 		b, err := open(&cases[i], engine)
@@ -264,8 +264,8 @@ func Close(rows []Row) {
 	}
 }
 
-// InTurn measures rows in rounds. Each round runs every row n times, and every other round takes
-// the rows backwards, so that other work on the machine affects all rows.
+// InTurn measures rows in rounds. Each round runs every row n times. Every second round takes the
+// rows in reverse order, so that other work on the machine affects all rows.
 func InTurn(rows []Row, rounds, n int, step func(done, of int)) ([]Result, error) {
 	results := make([]Result, len(rows))
 	for i, r := range rows {

@@ -8,8 +8,8 @@ import (
 )
 
 // TestCases: every case sends one frame and takes some time. To save time, each case runs on one
-// engine, and each engine runs cases of every system. All systems have the same kinds, except that
-// NetChain has no dirty reads.
+// engine, and each engine runs cases of every system. All systems have the same kinds of cases,
+// except that NetChain has no dirty reads.
 func TestCases(t *testing.T) {
 	cases, err := All(nil)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// The values in the shipped program's tables.
+// These are values in the shipped program's tables.
 const (
-	principal  = 1 // principal of the client, and also the realm of its key
+	principal  = 1 // number of the client's principal, and also of its key's realm
 	session    = 3
 	shippedKey = wire.Key(1)<<24 | 1
 	replyGroup = 16 // multicast group of the reply, and also its egress port
@@ -51,7 +51,7 @@ func shipped(name string, program Program, leased bool) ([]Case, error) {
 	stamped := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Session: session, Version: first,
 		Value: make([]byte, 16)}
 	done := wire.Packet{Op: wire.WriteReply, Epoch: 1, Session: session, Version: first, Value: make([]byte, 16)}
-	// Each write has a new number.
+	// Each write has a new request number.
 	counting := func(counts ...int) Case {
 		c := lease()
 		c.Changes = ebpf.Changes{Counts: counts}

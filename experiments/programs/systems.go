@@ -17,15 +17,15 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// Names of systems.
+// These are the names of systems.
 const (
 	NetChain = "NetChain"
 	Paper    = "NetCRAQ as in the paper"
 	Shipped  = "NetCRAQ"
-	Leased   = "NetCRAQ with leases" // the default: members answer reads while they have a lease
+	Leased   = "NetCRAQ with leases" // in the default configuration, members answer reads while they have a lease
 )
 
-// Kinds of packets.
+// These are the kinds of packets.
 const (
 	CleanRead    = "clean read: answered"
 	DirtyRead    = "dirty read: sent to the tail"
@@ -38,18 +38,18 @@ const (
 	WriteReply   = "write's answer at a replica"
 )
 
-// Kinds are all kinds, in display order.
+// Kinds lists all kinds, in the order in which they are displayed.
 var Kinds = []string{CleanRead, DirtyRead, DirtyAnswer, PassingRead, PassingReply, WriteHead, WriteReplica,
 	WriteTail, WriteReply}
 
-// Ports of every switch.
+// These are the ports of every switch.
 const (
 	hostPort = 1
-	headPort = 2 // port towards the head
-	tailPort = 3 // port towards the tail
+	headPort = 2 // the port towards the head
+	tailPort = 3 // the port towards the tail
 )
 
-// client is the source of requests: h1, at s1.
+// client is the source of requests. It is h1, at switch s1.
 var client = netip.MustParseAddrPort("10.0.0.1:4000")
 
 // Case is a packet that one switch of a system processes repeatedly.
@@ -59,15 +59,16 @@ type Case struct {
 	Program   Program
 	Entries   []p4rt.Entry
 	Groups    []p4rt.Group
-	Registers map[ebpf.Cell][]byte // initial content of cells
-	// Variant: the program may lack tables and registers; their entries are omitted.
+	Registers map[ebpf.Cell][]byte // initial content of registers' cells
+	// Variant says that the program may lack tables and registers. The case then omits their
+	// entries and cells.
 	Variant bool
-	Before  []Frame // frames that the switch processes first
+	Before  []Frame // frames that the switch processes before the measurement
 	Frame   Frame
 	Changes ebpf.Changes
 }
 
-// Frame is a frame that arrives at a port.
+// Frame is a frame that arrives at a port of a switch.
 type Frame struct {
 	Port  uint32
 	Bytes []byte
@@ -76,7 +77,7 @@ type Frame struct {
 // Program is a compiled program: the BMv2 JSON, and the P4Info as text.
 type Program struct{ JSON, P4Info []byte }
 
-// line is the topology of all cases.
+// line returns the topology of all cases.
 func line() (*topology.Topology, error) {
 	var b strings.Builder
 	b.WriteString("program: {json: p.json, p4info: p.txtpb}\nswitches:\n")
@@ -94,7 +95,7 @@ func line() (*topology.Topology, error) {
 
 func address(sw int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(sw)}) }
 
-// builder makes the cases of one system, and keeps the first error.
+// builder makes the cases of one system. It remembers the first error.
 type builder struct {
 	system  string
 	program Program
@@ -195,7 +196,7 @@ func netChain(topo *topology.Topology) ([]Case, error) {
 	reply := netchain.Packet{Op: netchain.ReadReply}
 	b.add(PassingReply, 2, send(tailPort, at(4), client, reply), Case{})
 	b.add(WriteHead, 1, send(hostPort, client, at(1), netchain.Packet{Op: netchain.Write, Rest: after(1)}), Case{})
-	// Numbers count up in the last 32 bits of SEQ.
+	// The number in the last 32 bits of SEQ counts up.
 	fresh := Case{Changes: ebpf.Changes{Counts: []int{wire.FrameOverhead + 1 + 1 + 2 + 4 + 12}}}
 	const numbered = 0x80
 	write := netchain.Packet{Op: netchain.Write, Status: numbered}
@@ -253,7 +254,7 @@ func paperCases(topo *topology.Topology) ([]Case, error) {
 		p := paperchain.Packet{Op: op, Version: version}
 		return b.frame(port, from, to, p.Marshal(), nil)
 	}
-	// Each write has number 1, and its key is clean and has never been written.
+	// Each write has the number 1. Its key is clean, and was never written before.
 	zeros := func(registers ...string) (c Case) {
 		for _, r := range registers {
 			c.Changes.Zeros = append(c.Changes.Zeros, ebpf.Cell{Register: "PaperIngress." + r})

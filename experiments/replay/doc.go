@@ -1,5 +1,5 @@
-// Package replay replays a real cluster's etcd requests: the recorded trace of experiments/data, at
-// its own speed or faster, through any etcd endpoint.
+// Package replay replays the etcd requests of a real cluster. It sends the recorded trace of
+// experiments/data to any etcd endpoint, at the recorded speed or faster.
 //
 //	trace (when, what, which key, how many bytes) ─┐
 //	                                               ├─▶ requests at their times ──▶ etcd, or a gateway before it

@@ -20,34 +20,38 @@ type Config struct {
 	Conn   *grpc.ClientConn
 	Trace  []Request
 	Export *Export
-	Speed  float64       // speed relative to the recorded one
-	Fill   bool          // before the replay, put the export's keys
-	Warm   time.Duration // part of the trace whose requests are counted separately
-	Limit  time.Duration // timeout of one request
+	Speed  float64       // speed of the replay relative to the recorded speed
+	Fill   bool          // whether to put the export's keys before the replay
+	Warm   time.Duration // length of the first part of the trace, whose requests are counted separately
+	Limit  time.Duration // time limit of one request
 }
 
 // Report holds a run's results.
 type Report struct {
-	Requests map[string]int `json:"requests"` // by kind
-	Failed   map[string]int `json:"failed"`   // by kind
+	Requests map[string]int `json:"requests"` // number of requests by kind
+	Failed   map[string]int `json:"failed"`   // number of failed requests by kind
 	First    string         `json:"firstError,omitempty"`
-	Gets     map[string]int `json:"gets"`   // after the warm-up, by who answered
-	WarmUp   map[string]int `json:"warmUp"` // the same before the warm-up's end
-	// after the warm-up: gets by whether the network could have answered, and the reason if not
-	Eligible map[string]int             `json:"eligible"`
-	Network  map[string]int             `json:"network"` // those that the network holds
-	Wrong    []string                   `json:"wrong"`   // gets whose value was never written
-	Late     time.Duration              `json:"lateNanos"`
-	Latency  map[string][]time.Duration `json:"-"`
+	Gets     map[string]int `json:"gets"`   // reads after the warm-up, by who answered
+	WarmUp   map[string]int `json:"warmUp"` // reads during the warm-up, by who answered
+	// Eligible counts the reads after the warm-up, by whether the network could have answered. If
+	// it could not, it gives the reason.
+	Eligible map[string]int `json:"eligible"`
+	// Network counts the reads that Eligible counts, but only those that the network answered.
+	Network map[string]int             `json:"network"`
+	Wrong   []string                   `json:"wrong"` // reads that returned a value that was never written
+	Late    time.Duration              `json:"lateNanos"`
+	Latency map[string][]time.Duration `json:"-"`
 }
 
-// state is the known state of a key: the values that a read may return.
+// state is the known state of a key. It has the values that a read may return.
 type state struct {
-	mu      sync.Mutex
-	n       int
-	current [][]byte // values that a read may return: the last written one and outstanding writes; nil: absent
+	mu sync.Mutex
+	n  int
+	// values that a read may return: the last written value and those of outstanding writes; nil
+	// means absent
+	current [][]byte
 	writing int
-	overlap bool // writes were concurrent, so it is unknown which was the last
+	overlap bool // writes were concurrent, so it is unknown which write was the last
 	leased  bool
 	seen    bool
 }
@@ -148,7 +152,7 @@ func (r *run) one(ctx context.Context, q Request) {
 	}
 }
 
-// end returns the end of the range of all keys with a prefix.
+// end returns the end of the range that contains all keys with a prefix.
 func end(prefix string) []byte {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -160,8 +164,8 @@ func end(prefix string) []byte {
 	return []byte{0}
 }
 
-// hangsOnLease reports whether a key has an etcd lease: in the recorded cluster only these keys do.
-// Other lease entries in the log are about Kubernetes' Lease objects.
+// hangsOnLease reports whether a key has an etcd lease. In the recorded cluster, only these keys
+// do. Other lease entries in the log are about Kubernetes' Lease objects.
 func hangsOnLease(key string) bool {
 	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/events/")
 }
@@ -196,7 +200,8 @@ func (r *run) write(ctx context.Context, q Request) error {
 	switch {
 	case s.writing > 0:
 	case s.overlap && err == nil:
-		s.overlap = false // current keeps all values; the next write without a concurrent one resets it
+		// The list keeps all values until it is reset by a write without a concurrent write.
+		s.overlap = false
 	case !s.overlap:
 		s.current = s.current[len(s.current)-1:]
 	}

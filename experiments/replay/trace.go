@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kinds of requests in a trace.
+// These are the kinds of requests in a trace.
 const (
 	Get    = "get" // a read of one key
 	Range  = "range"
@@ -24,15 +24,15 @@ const (
 
 // Request is one row of a trace.
 type Request struct {
-	At    time.Duration // time since the trace's beginning
+	At    time.Duration // time since the beginning of the trace
 	Kind  string
 	Key   string
-	Bytes int  // bytes of the request
+	Bytes int  // size of the request in bytes
 	Lease bool // the log line mentions a lease
 }
 
-// ReadTrace reads a trace: CSV with the columns that experiments/data/README.md describes, in time
-// order.
+// ReadTrace reads a trace. A trace is CSV with the columns that experiments/data/README.md
+// describes, in the order of time.
 func ReadTrace(r io.Reader) ([]Request, error) {
 	rows, err := csv.NewReader(r).ReadAll()
 	if err != nil {
@@ -64,7 +64,7 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 type Export struct {
 	values map[string][]byte
 	leased map[string]bool
-	keys   []string // sorted names of keys
+	keys   []string // the names of the keys, sorted
 }
 
 // ReadExport reads the output of `etcdctl get --prefix / -w json`.
@@ -107,8 +107,8 @@ func (e *Export) like(key string) []byte {
 	return nil
 }
 
-// Value returns the value for the n-th write of a key: like's value, or as many bytes as the
-// request had, with the number in it.
+// Value returns the value for the n-th write of a key. It consists of the value that like returns,
+// or of about as many bytes as the request had, followed by the number n.
 func (e *Export) Value(key string, n, requestBytes int) []byte {
 	mark := []byte(fmt.Sprintf("\n#%d %s", n, key))
 	base := e.like(key)

@@ -1,5 +1,5 @@
-// Package atomicfile replaces files so that a crash, of the process or of the machine, leaves
-// either the old or the new file. After Replace has returned, a crash leaves the new file.
+// Package atomicfile replaces files so that a crash of the process or of the machine leaves either
+// the old or the new file. After Replace has returned, a crash leaves the new file.
 package atomicfile
 
 import (
@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// syncDir syncs a directory's entries to the disk. It is a variable for the test.
+// syncDir syncs a directory's entries to the disk. It is a variable, so that the test can replace
+// it.
 var syncDir = func(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -21,8 +22,8 @@ var syncDir = func(dir string) error {
 
 // Replace replaces the file at path by the output of write, with permissions mode. If Replace fails
 // before the new file is in place, the old file is unchanged. If syncing the directory fails, a
-// crash may leave either file. Readers always see one of the two, complete. The temporary file next
-// to it has a name that begins with a dot.
+// crash may leave either file. Readers always see one of the two files, complete. The temporary
+// file is in the same directory, and its name begins with a dot.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -35,8 +36,8 @@ func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err er
 	if err := os.Rename(f.Name(), path); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	// Without this the name may refer to the old file again after a power failure, although the new
-	// file's content is on the disk.
+	// Without this sync, the name may refer to the old file again after a power failure, although
+	// the new file's content is on the disk.
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("forcing the directory to the disk: %w", err)
 	}

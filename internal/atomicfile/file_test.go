@@ -21,7 +21,7 @@ func TestReplace(t *testing.T) {
 	t.Cleanup(func() { syncDir = was })
 	var synced []string
 	syncDir = func(d string) error {
-		b, err := os.ReadFile(path) // the new file is in place by then
+		b, err := os.ReadFile(path) // the file already has its new content
 		synced = append(synced, d+" "+string(b))
 		return errors.Join(err, was(d))
 	}

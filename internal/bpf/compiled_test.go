@@ -1,8 +1,8 @@
 // Package bpf has the code that the eBPF programs in C share, and checks the committed outputs.
 //
-// bpf2go compiles each program, as the line "go:generate" in its folder says, into an object and
-// the Go code that loads it. Both are committed, so that only those who change the C need clang.
-// compiled.txt has the version of clang, and the SHA-256 of each source and output.
+// bpf2go compiles each program, as the line "go:generate" in its folder says. It writes an object
+// and the Go code that loads it. Both are committed, so that only people who change the C code need
+// clang. compiled.txt has the version of clang, and the SHA-256 of each source and output.
 package bpf
 
 import (
@@ -26,10 +26,10 @@ const root, manifest = "../..", "compiled.txt"
 
 var generate = regexp.MustCompile(`(?m)^//go:generate go tool bpf2go (.*)$`)
 
-// TestCompiled: the outputs match the sources, by hash and, if the same version of clang is
-// installed, by compiling again.
+// TestCompiled: the committed outputs match the sources. The test compares hashes and, if the same
+// version of clang is installed, compiles the sources again.
 func TestCompiled(t *testing.T) {
-	programs := find(t) // arguments of bpf2go, by folder
+	programs := find(t) // arguments of bpf2go, by the program's folder
 	clang, missing := clangVersion()
 	if *update {
 		if missing != nil {
@@ -74,7 +74,7 @@ func TestCompiled(t *testing.T) {
 	}
 }
 
-// find finds the folders of programs.
+// find returns the folders of programs, with the arguments of bpf2go.
 func find(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -120,7 +120,7 @@ func compile(t *testing.T, folder, into, arguments string) {
 	}
 }
 
-// clangVersion is the version of clang, or an error that says why nothing can be compiled.
+// clangVersion returns the version of clang, or an error that says why nothing can be compiled.
 func clangVersion() (version string, err error) {
 	if _, err := exec.LookPath("llvm-strip"); err != nil {
 		return "", err
@@ -129,7 +129,7 @@ func clangVersion() (version string, err error) {
 	return regexp.MustCompile(`clang version \d+\.\d+\.\d+`).FindString(string(out)), err
 }
 
-// outputs are the files that bpf2go has written into a folder.
+// outputs returns the files that bpf2go has written into a folder.
 func outputs(t *testing.T, folder string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(folder, "*_bpfel.*"))
@@ -139,13 +139,14 @@ func outputs(t *testing.T, folder string) []string {
 	return names
 }
 
-// record is the expected content of compiled.txt.
+// record returns the expected content of compiled.txt.
 func record(t *testing.T, programs map[string]string, clang string) []byte {
 	t.Helper()
 	names := []string{"bpf.h"}
 	for folder := range programs {
 		for _, pattern := range []string{"*.c", "*.h"} {
-			found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are well-formed
+			// cannot fail, because the patterns are well-formed
+			found, _ := filepath.Glob(filepath.Join(folder, pattern))
 			names = append(names, found...)
 		}
 		names = append(names, outputs(t, folder)...)
@@ -162,7 +163,7 @@ func record(t *testing.T, programs map[string]string, clang string) []byte {
 	return []byte(text)
 }
 
-// differences are the lines that only one of two texts has.
+// differences returns the lines that only one of two texts has.
 func differences(before, now []byte) string {
 	was, is := strings.Split(string(before), "\n"), strings.Split(string(now), "\n")
 	gone := slices.DeleteFunc(slices.Clone(was), func(l string) bool { return slices.Contains(is, l) })

@@ -1,4 +1,4 @@
-// Package buildmetric shows a program's build in its metrics.
+// Package buildmetric adds a program's version and build to its metrics.
 package buildmetric
 
 import (
@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// New is a program's gauge netcraq_build_info, which is always 1. Its labels describe the build.
+// New returns a program's gauge netcraq_build_info, which is always 1. Its labels describe the
+// build.
 func New(program string) prometheus.Collector {
 	i := buildinfo.Get()
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_build_info",

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// TestNew: two programs' metrics can be gathered together, as in an agent that runs the controller.
+// TestNew: the build metrics of two programs can be gathered together, as in an agent that runs the
+// controller.
 func TestNew(t *testing.T) {
 	one, other := prometheus.NewRegistry(), prometheus.NewRegistry()
 	one.MustRegister(New("netcraq-agent"))

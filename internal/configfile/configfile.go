@@ -1,5 +1,5 @@
 // Package configfile reads a command's flags from a YAML file, which an administrator of a service
-// can edit. A key is a flag's name without the dashes.
+// can edit. A key in the file is a flag's name without the dashes.
 package configfile
 
 import (
@@ -13,16 +13,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flag is the name of the flag for the file.
+// Flag is the name of the flag that names the file.
 const Flag = "config"
 
-// never are flags that a file cannot set.
+// never lists flags that a file cannot set.
 var never = []string{Flag, "help", "version"}
 
-// File is the set of flags that a file has set.
+// File holds the flags that a file has set.
 type File struct {
 	name  string
-	lines map[string]int // the file's line for each flag
+	lines map[string]int // for each flag, the line of the file that sets it
 }
 
 // Read sets flags from a file. Flags on the command line take precedence. An error names the file
@@ -40,7 +40,7 @@ func Read(name string, flags *pflag.FlagSet) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f := &File{name: name, lines: map[string]int{}}
-	if len(root.Content) == 0 { // comments only
+	if len(root.Content) == 0 { // the file contains nothing but comments
 		return f, nil
 	}
 	top := root.Content[0]
@@ -55,7 +55,7 @@ func Read(name string, flags *pflag.FlagSet) (*File, error) {
 	return f, nil
 }
 
-// set sets a flag.
+// set sets the flag that key names to value.
 func (f *File) set(flags *pflag.FlagSet, key, value *yaml.Node) error {
 	flag := flags.Lookup(key.Value)
 	if flag == nil || flag.Hidden || slices.Contains(never, key.Value) {
@@ -82,7 +82,7 @@ func (f *File) set(flags *pflag.FlagSet, key, value *yaml.Node) error {
 	default:
 		return fmt.Errorf("%s takes a value, not a mapping", key.Value)
 	}
-	if flag.Changed { // the command line has set it
+	if flag.Changed { // the command line takes precedence
 		return nil
 	}
 	for _, v := range values {
@@ -97,7 +97,7 @@ func (f *File) set(flags *pflag.FlagSet, key, value *yaml.Node) error {
 	return nil
 }
 
-// options are the names of the flags that a file can set.
+// options returns the names of the flags that a file can set.
 func options(flags *pflag.FlagSet) (all []string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && !slices.Contains(never, f.Name) {
@@ -108,8 +108,8 @@ func options(flags *pflag.FlagSet) (all []string) {
 	return all
 }
 
-// Locate adds file and line to an error that begins with a flag from the file, as "--switches 9:
-// pass 1 to 8". A nil File returns errors unchanged.
+// Locate adds the file and the line to an error about a flag that the file has set. Such an error
+// begins with the flag, as "--switches 9: pass 1 to 8" does. A nil File returns errors unchanged.
 func (f *File) Locate(err error) error {
 	if f == nil || err == nil {
 		return err

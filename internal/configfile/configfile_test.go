@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestMistakes: each error names the line and the right form.
+// TestMistakes: each error names the line and shows the right form.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"switches: 5\nswithces: 6\n":  `:2: there is no option "swithces"; the options are after, page, quiet, switches, users`,
@@ -74,7 +74,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestLocate: an error that the command finds later names the line, if the file has set the flag.
+// TestLocate: if the command later finds an error in a flag that the file has set, the error names
+// the line.
 func TestLocate(t *testing.T) {
 	_, f, name, err := read(t, "page: x\nswitches: 9\n")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// ProgressSince are the first versions for which [OrdersProgress] is true.
+// ProgressSince names the first versions for which [OrdersProgress] returns true.
 const ProgressSince = "3.4.25, 3.5.8 or 3.6.0"
 
 // OrdersProgress reports whether an etcd of this version answers a request for a watch's progress
-// only after all events up to the revision in the answer. Older versions may answer earlier (etcd
-// issue 15220). An unreadable version counts as older.
+// only after all events up to the revision in the answer. Older versions may answer before that
+// (etcd issue 15220). An unreadable version counts as older.
 func OrdersProgress(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil {
@@ -35,7 +35,7 @@ func OrdersProgress(version string) bool {
 
 // OfMember queries the status of the endpoints in turn until the member with this ID answers, and
 // returns the member's endpoint and version. If a stream to that member was open before the query
-// and still is, its other end is the process that has answered.
+// and still is, the process at its other end is the process that has answered.
 func OfMember(ctx context.Context, member uint64, endpoints []string,
 	status func(ctx context.Context, endpoint string) (*pb.StatusResponse, error)) (endpoint, version string,
 	err error) {

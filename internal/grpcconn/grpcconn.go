@@ -1,5 +1,5 @@
-// Package grpcconn has what the project's own HTTP/2 clients of etcd share: the endpoints of etcd's
-// clients, connections to them, and the status of a gRPC answer.
+// Package grpcconn has the common parts of the project's own HTTP/2 clients of etcd: the endpoints
+// of etcd's clients, connections to them, and the status of a gRPC answer.
 package grpcconn
 
 import (
@@ -20,13 +20,13 @@ import (
 type Endpoint struct {
 	Scheme    string      // http or https
 	Network   string      // tcp or unix
-	Address   string      // to dial
-	Authority string      // for the header :authority
-	TLS       *tls.Config // nil: without TLS
+	Address   string      // address to dial
+	Authority string      // value of the header :authority
+	TLS       *tls.Config // nil means without TLS
 }
 
-// Parse parses a URL of http, https, unix or unixs, or HOST:PORT. HOST:PORT is reached with TLS if
-// secure is not nil.
+// Parse parses an endpoint. It is a URL with the scheme http, https, unix or unixs, or HOST:PORT.
+// HOST:PORT is reached with TLS if secure is not nil.
 func Parse(at string, secure *tls.Config) Endpoint {
 	e := Endpoint{Scheme: "http", Network: "tcp", Address: at}
 	withTLS := secure != nil
@@ -64,7 +64,7 @@ func Parse(at string, secure *tls.Config) Endpoint {
 	return e
 }
 
-// Dial connects to the endpoint. The connection's system calls are those of package unannounced.
+// Dial connects to the endpoint. The connection makes its system calls through package unannounced.
 func (e *Endpoint) Dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, e.Network, e.Address)
@@ -83,8 +83,8 @@ func (e *Endpoint) Dial(ctx context.Context) (net.Conn, error) {
 	return secured, nil
 }
 
-// Status parses the status in the trailers of an answer (gRPC over HTTP2, "Responses"). Without one
-// the code is Unknown.
+// Status parses the status in the trailers of an answer (gRPC over HTTP2, "Responses"). If there is
+// no status, the code is Unknown.
 func Status(fields []hpack.HeaderField) (code codes.Code, text string) {
 	code = codes.Unknown
 	for _, f := range fields {

@@ -14,8 +14,8 @@ import (
 // Width is the maximum width of help, in columns.
 const Width = 80
 
-// Fit makes a command and its current subcommands print help within [Width]: it wraps the texts of
-// flags, and Long. Use, Short and Example must fit already. root gets the flag --version.
+// Fit makes a command and its current subcommands print help within [Width]. It wraps the texts of
+// flags, and Long. Use, Short and Example must already fit. Fit also gives root the flag --version.
 func Fit(root *cobra.Command) {
 	root.Version = buildinfo.Get().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")

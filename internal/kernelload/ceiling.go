@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Ceiling runs a load against a reflector, over a veth pair between two network namespaces that it
-// makes and removes. It measures the cost of the generator and of the kernel's path to and from a
-// switch, without a switch. It uses only the profile, the number of outstanding queries, the mix,
-// the duration and the CPUs of cfg.
+// Ceiling runs a load against a reflector. The two are connected by a veth pair between two network
+// namespaces, which Ceiling makes and removes. It measures the cost of the generator and of the
+// kernel's path to and from a switch, without a switch. It uses only the profile, the number of
+// outstanding queries, the mix, the duration and the CPUs of cfg.
 func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -31,7 +31,7 @@ func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 	}
 	defer func() {
 		space.Close()
-		if netns.Set(home) == nil { // a thread that cannot return to its namespace stays locked and ends
+		if netns.Set(home) == nil { // if it fails, this thread stays locked and ends with its goroutine
 			runtime.UnlockOSThread()
 		}
 	}()

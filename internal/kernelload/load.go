@@ -1,5 +1,6 @@
 // Package kernelload generates load on switches from within the kernel. Its closed loop costs a
-// fraction of a socket's, so that the measurement shows the switch and not the generator.
+// fraction of what a loop with a socket costs, so the measurement shows the switch and not the
+// generator.
 //
 //	           ┌───────────────── the client's interface ─────────────────┐
 //	answer ──▶ │ whose is it? how long did it take? is the value right?    │
@@ -9,13 +10,13 @@
 // A program at the interface's tc ingress hook turns each answer into the next query and sends it
 // back. This process only sends the first query of each slot, resends lost queries, and reads the
 // counters. A slot is one outstanding query, with its own UDP port and session. The value of a
-// write is its key and its request number, both at the beginning and at the end. So the program
+// write holds its key and its request number, both at the beginning and at the end. So the program
 // detects a value of another key and a torn value, and counts them as wrong.
 //
-// CPUs: the CPU that sends a frame over a veth pair also processes it. So with a switch in the
-// kernel the whole round trip, generator and switch, runs on the CPU that sent the first query:
-// each of Config.CPUs needs one core in total. A switch in a process works on its own CPU, and the
-// generator's part of each query runs there, when the switch sends the answer.
+// The CPU that sends a frame over a veth pair also processes it. So with a switch in the kernel,
+// generator and switch run on the CPU that sent the first query. Each of Config.CPUs therefore
+// needs one core in total. A switch in a process works on its own CPU, and the generator's part of
+// each query runs there, when the switch sends the answer.
 package kernelload
 
 import (
@@ -41,17 +42,17 @@ import (
 
 //go:generate go tool bpf2go -target bpfel kernel kernel.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// The same values as in kernel.c.
+// These constants have the same values in kernel.c.
 const (
 	maxSlots   = len(kernelShared{}.Slots)
-	cells      = 4096 // number of cells of fineStep nanoseconds, and number of cells of coarseStep
+	cells      = 4096 // number of histogram cells of fineStep nanoseconds, and also of cells of coarseStep nanoseconds
 	fineStep   = 100
 	coarseStep = 10_000
 )
 
-const headers = 14 + 20 + 8 // bytes of a frame before the protocol's payload
+const headers = 14 + 20 + 8 // number of bytes of a frame before the protocol's payload
 
-// Session is a session for writes. Each slot has its own.
+// Session is a session for writes. Each slot has its own session.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -61,25 +62,28 @@ type Session struct {
 type Config struct {
 	Iface  string     // the client's interface
 	Source netip.Addr // the client's address
-	// the service address of a chain, or the address of a switch; unused if Protocol is set
+	// Target is the service address of a chain, or the address of a switch. It is unused if
+	// Protocol is set.
 	Target   netip.AddrPort
 	Gateway  [6]byte // the Ethernet address of the next hop to the target
 	Profile  wire.Profile
-	Protocol Protocol   // nil: NetCRAQ's protocol, to Target, with values of Profile
-	Keys     []wire.Key // keys, drawn uniformly or by Weights
+	Protocol Protocol   // nil stands for NetCRAQ's protocol, to Target, with values of Profile
+	Keys     []wire.Key // the keys, which are drawn uniformly or by Weights
 	Weights  []float64
-	Sessions []Session // one for each of Outstanding, if WritePercent is above 0
+	Sessions []Session // one session for each of Outstanding, if WritePercent is above 0
 
-	Outstanding  int // number of outstanding queries, 1 to 1,024
+	Outstanding  int // number of outstanding queries, from 1 to 1,024
 	WritePercent int
-	FirstPort    uint16 // the first of the slots' UDP ports
-	// time of the first queries, so that several loads can start together; zero: now
+	FirstPort    uint16 // UDP port of the first slot; the next ports are those of the other slots
+	// Begin is the time of the first queries. It allows several loads to start together. Zero means
+	// now.
 	Begin    time.Time
 	Duration time.Duration
 	Resend   time.Duration // time after which an unanswered query is resent
-	// CPUs that send the slots' first queries in turn; none: any CPU
+	// CPUs lists the CPUs that send the slots' first queries, in turn. If it is empty, any CPU
+	// does.
 	CPUs      []int
-	Reflected bool // the target is a reflector: answers are the queries with swapped addresses
+	Reflected bool // the target is a reflector, so answers are the queries with swapped addresses
 	Seed      uint64
 }
 
@@ -88,26 +92,27 @@ type Report struct {
 	Elapsed time.Duration
 	Read    OpReport
 	Write   OpReport
-	Resent  uint64 // resent queries, which had no answer
-	Stray   uint64 // duplicate answers, or answers to no query
-	Wrong   uint64 // answers with a wrong value or key
+	Resent  uint64 // number of queries that were resent because they had no answer
+	Stray   uint64 // number of duplicate answers, and of answers to no query
+	Wrong   uint64 // number of answers with a wrong value or key
 }
 
 // OpReport is the result of one operation.
 type OpReport struct {
 	Answered uint64
-	Status   [32]uint64 // answers by status; unused for reflected queries
-	// answers by latency: 4,096 cells of 100 ns, then 4,096 of 10 us; the last cell includes all
-	// longer latencies
+	Status   [32]uint64 // number of answers by status; unused for reflected queries
+	// Histogram counts answers by latency. It has 4,096 cells of 100 ns, and then 4,096 cells of 10
+	// us. The last cell includes all longer latencies.
 	Histogram []uint64
 }
 
-// Rate is the number of answers a second.
+// Rate returns the number of answers a second.
 func (r *Report) Rate() float64 {
 	return float64(r.Read.Answered+r.Write.Answered) / r.Elapsed.Seconds()
 }
 
-// Quantile is the latency that a share q of the answers did not exceed: the upper end of its cell.
+// Quantile returns a latency that a share q of the answers did not exceed. It is the upper end of a
+// cell of the histogram.
 func (o *OpReport) Quantile(q float64) time.Duration {
 	var total uint64
 	for _, n := range o.Histogram {
@@ -154,7 +159,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Value is the value that a load expects for a key. Keys must have such values before they are
+// Value returns the value that a load expects for a key. Keys must have such values before they are
 // read.
 func Value(profile wire.Profile, key wire.Key, request uint32) []byte {
 	return value(profile.ValueBytes(), key, request)
@@ -168,13 +173,13 @@ func value(bytes int, key wire.Key, request uint32) []byte {
 	return b
 }
 
-// load is a run.
+// load is a run of the generator.
 type load struct {
 	cfg    *Config
 	ifi    *net.Interface
 	prog   *ebpf.Program
-	mem    []byte        // the mapped memory
-	shared *kernelShared // the same memory, as shared with the program
+	mem    []byte        // the memory that is mapped into this process
+	shared *kernelShared // the same memory, in the form that the program shares
 	socket int
 	resent uint64
 }
@@ -284,7 +289,7 @@ func now() uint64 {
 	return uint64(ts.Nano())
 }
 
-// query is the frame of a slot's outstanding query.
+// query returns the frame of a slot's outstanding query.
 func (l *load) query(slot int) ([]byte, error) {
 	at := &l.shared.Slots[slot]
 	return l.encode(slot, wire.Op(atomic.LoadUint32(&at.Op)), wire.Key(atomic.LoadUint32(&at.Key)),
@@ -400,7 +405,7 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	defer end.Stop()
 	tick := time.NewTicker(max(l.cfg.Resend/4, time.Millisecond))
 	defer tick.Stop()
-	last := make([]uint32, l.cfg.Outstanding) // the last resent request, and its time
+	last := make([]uint32, l.cfg.Outstanding) // for each slot, the last request that was resent, and when
 	when := make([]uint64, l.cfg.Outstanding)
 	for over := false; !over; {
 		select {

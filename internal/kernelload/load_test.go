@@ -22,8 +22,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// pair runs the rest of the test on a thread in a new network namespace with the veth pair load and
-// sw.
+// pair creates a new network namespace with the veth pair load and sw. The test continues on a
+// thread in that namespace.
 func pair(t *testing.T) (load, sw netlink.Link) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -84,7 +84,7 @@ func TestReflected(t *testing.T) {
 	}
 }
 
-// TestLost answers nothing, so every query is resent repeatedly.
+// TestLost: no query gets an answer, so every query is resent repeatedly.
 func TestLost(t *testing.T) {
 	pair(t)
 	r, err := Run(context.Background(), config())
@@ -94,37 +94,37 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAnswers plays the switch by hand, and checks how its answers are counted.
+// TestAnswers: the test answers as a switch, and checks how the load counts each answer.
 func TestAnswers(t *testing.T) {
 	_, sw := pair(t)
-	// starts the runtime's poller before threads are counted
+	// This starts the runtime's poller before threads are counted.
 	conn, err := net.ListenPacket("udp4", ":0")
 	check(t, err)
 	conn.Close()
 	cfg := config()
-	// One at a time. The long Resend avoids resending a query whose answer is only late on a busy
-	// machine.
+	// Only one query is outstanding. The long Resend avoids resending a query whose answer is only
+	// late on a busy machine.
 	cfg.Outstanding, cfg.Duration, cfg.Resend = 1, time.Second, 250*time.Millisecond
 	answers := []func(q wire.Packet) wire.Packet{
-		// right
+		// the right answer
 		func(q wire.Packet) wire.Packet { return q },
-		// another key's value
+		// an answer with another key's value
 		func(q wire.Packet) wire.Packet { q.Value = Value(128, q.Key+1, 7); return q },
-		// short
+		// an answer with a short value
 		func(q wire.Packet) wire.Packet { q.Value = q.Value[:15]; return q },
-		// torn
+		// an answer with a torn value
 		func(q wire.Packet) wire.Packet {
 			q.Value = append(q.Value[:15:15],
 				q.Value[15]^1)
 			return q
 		},
-		// another key
+		// an answer for another key
 		func(q wire.Packet) wire.Packet { q.Key++; return q },
-		// no value
+		// an answer without a value
 		func(q wire.Packet) wire.Packet { q.Status, q.Value = wire.NotFound, nil; return q },
-		// an answer to no query: the query is resent, and then
+		// An answer to no query: the query is resent, and then it gets the next answer.
 		func(q wire.Packet) wire.Packet { q.Request++; return q },
-		// right
+		// the right answer
 		func(q wire.Packet) wire.Packet { return q },
 	}
 	stop, done := make(chan struct{}), make(chan error, 1)
@@ -133,7 +133,7 @@ func TestAnswers(t *testing.T) {
 	check(t, err)
 	defer space.Close()
 	go func() {
-		runtime.LockOSThread() // never unlocked
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err := netns.Set(space); err != nil {
 			done <- err
 			return

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// play answers the queries that arrive at an interface, each with the next of the answers, until
-// stop is closed.
+// play answers the queries that arrive at an interface, until stop is closed. Each query gets the
+// next of the answers.
 func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- struct{},
 	stop <-chan struct{}) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
@@ -46,7 +46,7 @@ func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- s
 		}
 		f, payload, err := wire.ParseFrame(buffer[:n])
 		if err != nil {
-			continue // the kernel's own frames
+			continue // the kernel itself has sent this frame
 		}
 		var q wire.Packet
 		if err := q.Unmarshal(payload, 128); err != nil {

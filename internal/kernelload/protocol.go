@@ -19,25 +19,27 @@ type Protocol interface {
 // Shape has the offsets of fields in the UDP payload, in bytes. All fields are in network byte
 // order.
 type Shape struct {
-	Port       uint16 // UDP source port of answers
+	Port       uint16 // UDP source port of the answers
 	Size       int
-	Op, Status int // 8 bits each; status 0: done, with a value
-	// Replies are the op codes of the answers to a READ and to a WRITE, in the bits of OpMask.
+	Op, Status int // offsets of fields of 8 bits; status 0 means done, with a value
+	// Replies holds the operation codes of the answers to a READ and to a WRITE, in the bits of
+	// OpMask.
 	Replies           [2]byte
 	OpMask            byte
-	Key               int // 32 bits
+	Key               int // offset of the key, which has 32 bits
 	Value, ValueBytes int
-	// Query and Answer are the offsets of the request number that identifies an answer, 32 bits,
-	// for a READ and for a WRITE. If negative there is none: an answer is then identified by its
-	// UDP port, op and key.
+	// Query and Answer are the offsets of the request number (32 bits) by which an answer is
+	// recognized, for a READ and for a WRITE. If an offset is negative, the protocol has no such
+	// number. An answer is then recognized by its UDP port, operation and key.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are offsets. Like Status, they
-	// are negative if the protocol has no such field.
+	// Session and Length are offsets of the session and of the value's length in bytes, which have
+	// 16 bits each. Like Status, they are negative if the protocol has no such field.
 	Session, Length int
 }
 
-// covered is the length of the part of a frame that all queries of an operation share, except for
-// single fields: the whole frame, or the part before a value at its end.
+// covered returns the length of the part of a frame that is the same in all queries of an
+// operation, except for single fields. It is the whole frame, or the part before a value at the
+// frame's end.
 func (s Shape) covered() int {
 	if s.Value+s.ValueBytes == s.Size {
 		return headers + s.Value
@@ -45,12 +47,13 @@ func (s Shape) covered() int {
 	return headers + s.Size
 }
 
-// shape is the program's form of the protocol: the offsets of fields in a frame.
+// shape returns the protocol in the form for the kernel's program, with offsets of fields in a
+// frame.
 func (c *Config) shape() kernelShape {
 	s := c.protocol().Shape()
 	in := func(off int) uint32 {
 		if off < 0 {
-			return 0 // there is no such field
+			return 0 // the protocol has no such field
 		}
 		return uint32(headers + off)
 	}

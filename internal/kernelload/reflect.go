@@ -8,9 +8,10 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Reflect makes an interface send every UDP packet back with swapped addresses: the minimum work of
-// a switch, at tc or natively at XDP, and so the limit of what a load can measure. For XDP, peer
-// must name the other end of a veth pair, which needs its own program to accept frames from XDP.
+// Reflect makes an interface send every UDP packet back with swapped addresses, at tc or natively
+// at XDP. This is the minimum work of a switch, and so the limit of what a load can measure. For
+// XDP, peer must name the other end of a veth pair, which needs its own program to accept frames
+// from XDP.
 func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -52,7 +53,7 @@ func Reflect(iface string, xdp bool, peer string) (detach func(), err error) {
 	return func() { a.Close(); b.Close() }, nil
 }
 
-// Reflector is the program that Reflect attaches.
+// Reflector returns the program that Reflect attaches.
 func Reflector(xdp bool) (*ebpf.Program, error) {
 	if xdp {
 		return program(kernelProgReflectXdp)
@@ -60,7 +61,7 @@ func Reflector(xdp bool) (*ebpf.Program, error) {
 	return program(kernelProgReflectTc)
 }
 
-// program loads one of kernel.c's programs that has no data.
+// program loads one of kernel.c's programs that use no data.
 func program(name string) (*ebpf.Program, error) {
 	spec, err := loadKernel()
 	if err != nil {

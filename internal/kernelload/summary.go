@@ -9,21 +9,21 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. Fields in common with
-// the report of a load from a socket have the same meaning.
+// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. A field that is also
+// in the report of a load from a socket means the same there.
 type Summary struct {
 	QueriesPerSecond float64 `json:"queriesPerSecond"`
 	Seconds          float64 `json:"seconds"`
 	Queries          uint64  `json:"queries"`
-	// queries without an answer at the end of the run; before the end none is lost, because queries
-	// are resent until they are answered
+	// Lost is the number of queries without an answer at the end of the run. Until then no query
+	// counts as lost, because queries are resent until they are answered.
 	Lost          uint64        `json:"lost"`
 	Failed        uint64        `json:"failed"`
 	Wrong         uint64        `json:"wrong"`
 	Stray         uint64        `json:"stray"`
 	Retransmitted uint64        `json:"retransmitted"`
 	Latency       Latency       `json:"latencyMicros"`
-	Ops           map[string]Op `json:"ops"` // "get", "put"
+	Ops           map[string]Op `json:"ops"` // results by operation, "get" or "put"
 	Outstanding   int           `json:"outstanding"`
 	Keys          int           `json:"keys"`
 	ValueBits     int           `json:"valueBits"`
@@ -40,7 +40,7 @@ type Op struct {
 	Latency  Latency `json:"latencyMicros"`
 }
 
-// Latency is in microseconds.
+// Latency holds latencies in microseconds.
 type Latency struct {
 	Min  float64 `json:"min"`
 	P50  float64 `json:"p50"`

@@ -1,6 +1,6 @@
 package main
 
-// accepted are the permitted licences of a dependency, by their SPDX identifiers. Each of them
+// accepted lists the permitted licences of a dependency, by their SPDX identifiers. Each licence
 // permits shipping a program under the Apache License 2.0 that is linked with the dependency.
 var accepted = map[string]bool{
 	"0BSD":          true,
@@ -15,5 +15,5 @@ var accepted = map[string]bool{
 	"Python-2.0":    true,
 	"Unlicense":     true,
 	"Zlib":          true,
-	"MPL-2.0":       true, // file-level copyleft: it requires only the source of changed files
+	"MPL-2.0":       true, // this licence requires only the source of changed files (file-level copyleft)
 }

@@ -17,12 +17,12 @@ import (
 // own is the prefix of the tree's modules.
 const own = "github.com/netcraq/netcraq"
 
-// enough is the part of a licence file, in percent, that licensecheck must recognize.
+// enough is the percentage of a licence file that licensecheck must recognize.
 const enough = 75
 
-// licenceFile matches the names of files with a code licence. noLicenceFile matches exceptions:
-// LICENSE.docs is a manual's licence, and LICENSE-3rdparty.csv lists dependencies, which go.mod
-// names, too.
+// licenceFile matches the names of files with a code licence. noLicenceFile matches exceptions. For
+// example, LICENSE.docs is a manual's licence, and LICENSE-3rdparty.csv lists dependencies, which
+// go.mod names, too.
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying)([-._].*)?$`)
 
 var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)
@@ -30,7 +30,7 @@ var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)
 // moduleCache reads modules from Go's module cache.
 type moduleCache struct {
 	folder   string
-	verdicts map[module.Version]string // the problem of a module's licence; "": none
+	verdicts map[module.Version]string // the problem of each module's licence; "" if there is none
 	lacking  map[module.Version]bool   // modules that are not in the cache
 }
 
@@ -45,8 +45,8 @@ func newModuleCache() (*moduleCache, error) {
 
 // check returns the licence problems of the modules that a go.mod requires. A go.mod lists every
 // module that provides a package to the main module (Go modules reference, graph pruning). Go puts
-// a module into the cache when it builds a package of it, so modules of other platforms may be
-// missing there.
+// a module into the cache when it builds a package of the module, so modules for other platforms
+// may be missing there.
 func (c *moduleCache) check(file string) (findings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *moduleCache) check(file string) (findings []string, err error) {
 	return findings, nil
 }
 
-// path returns the folder of a module in the cache.
+// path returns a module's folder in the cache.
 func (c *moduleCache) path(m module.Version) string {
 	path, err := module.EscapePath(m.Path)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *moduleCache) path(m module.Version) string {
 	return filepath.Join(c.folder, path+"@"+version)
 }
 
-// replaced returns the module that Go uses for m.
+// replaced returns the module that Go uses instead of m, or m itself.
 func replaced(mod *modfile.File, m module.Version) module.Version {
 	for _, r := range mod.Replace {
 		if r.Old.Path == m.Path && (r.Old.Version == "" || r.Old.Version == m.Version) {

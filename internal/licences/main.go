@@ -1,12 +1,12 @@
 // Command licences checks the licence of every dependency of the tree's Go modules and Node.js
-// packages against the list of accepted ones. make licences runs it, and checks Python's
-// dependencies, too; Maven checks those of Java (client/java/pom.xml).
+// packages against the list of accepted licences. make licences runs it, and also checks Python's
+// dependencies. Maven checks the dependencies of Java (client/java/pom.xml).
 //
 //	licences [FOLDER]
 //
 // It reads every go.mod, package.json and package-lock.json below FOLDER that git knows about. The
 // text of a Go module's licence comes from the module cache, so build the modules first. The last
-// line says how many modules the cache lacks, for example those of other platforms.
+// line says how many modules the cache lacks, such as modules for other platforms.
 //
 // It prints each problem as FILE: DEPENDENCY: PROBLEM, and exits with 1 if it has printed any.
 package main
@@ -39,8 +39,8 @@ func main() {
 	fmt.Println("licences:", checked)
 }
 
-// check returns the licence problems of the dependencies below root, and a sentence about the
-// checked number.
+// check returns the licence problems of the dependencies below root, and a sentence that says how
+// many dependencies were checked.
 func check(root string) (findings []string, checked string, err error) {
 	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*go.mod", "*package.json")
 	cmd.Dir = root

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheck checks a tree of prepared dependencies: check names each wrong one, and its licence.
+// TestCheck checks a tree of prepared dependencies. check must name each dependency with a wrong
+// licence, and the licence.
 func TestCheck(t *testing.T) {
 	mit, err := os.ReadFile("testdata/MIT.txt")
 	if err != nil {

@@ -25,7 +25,8 @@ func checkNPM(file string) (packages int, findings []string, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		for _, all := range []map[string]string{wants.Dependencies, wants.DevDependencies, wants.OptionalDependencies} {
 			for _, from := range all {
-				if !strings.HasPrefix(from, "file:") { // a folder of the tree, whose own package.json is checked
+				// a file: package is a folder of the tree, whose own package.json is checked
+				if !strings.HasPrefix(from, "file:") {
 					return 0, []string{"it has dependencies, but no package-lock.json that names their licences"}, nil
 				}
 			}
@@ -42,7 +43,7 @@ func checkNPM(file string) (packages int, findings []string, err error) {
 		return 0, nil, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(lock.Packages)) {
-		if path == "" { // the project itself
+		if path == "" { // this entry is the project itself
 			continue
 		}
 		packages++

@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Call is a client's call, or a change of a key by something else (Op). Begin and End are of one
-// clock for all clients.
+// Call is a client's call, or a change of a key that no client made (Op). Begin and End are times
+// by one clock for all clients.
 type Call struct {
-	Client     int    // number of the client, from -2 on
+	Client     int    // number of the client; the lowest is -2
 	Name       string // name of the key, in histories of names
-	Key        uint32 // the requested KEY_ID; for a move, the old one
+	Key        uint32 // the requested KEY_ID; for a move, the former KEY_ID
 	To         uint32 // for a move, the new KEY_ID
 	Op         wire.Op
 	Delete     bool
@@ -28,22 +28,22 @@ type Call struct {
 	Unknown    bool // it is unknown whether the call was executed
 	Failed     bool // the CAS failed
 	Absent     bool // the KEY_ID does not exist
-	Nothing    bool // a read without an answer
+	Nothing    bool // the call is a read without an answer
 	Found      bool
 	Got        string
 	Version    wire.Version
 }
 
-// Changes of a key besides the reads and writes of clients. Adding a key makes its slot, with a
-// tombstone, and then writes its value. Removing a key may leave a tombstone in its slot before the
-// slot is removed.
+// These operations change a key without a client's read or write. Adding a key creates its slot
+// with a tombstone, and then writes its value. Removing a key may leave a tombstone in its slot
+// before the slot is removed.
 const (
 	Add wire.Op = 0xF0 + iota
 	First
 	Clear
 	Remove
 	Move
-	Rewrite // the value gets another version
+	Rewrite // gives the value another version
 )
 
 // Increment adds 1 to a key's number. A key without a value counts as 0. Call.Value is the sum.
@@ -57,7 +57,7 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 			continue
 		}
 		o := porcupine.Operation{ClientId: x.Client + 2, Input: x, Call: x.Begin, Return: x.End}
-		if x.Unknown { // a porcupine client has one call at a time, and this one never ends
+		if x.Unknown { // a porcupine client has one call at a time, and this call never ends
 			o.Return, o.ClientId = math.MaxInt64, 1<<20+n
 		}
 		ops = append(ops, o)
@@ -65,7 +65,8 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 	return ops
 }
 
-// model is a porcupine model of a kind of state. of returns the partition of a call.
+// model returns a porcupine model of a kind of state. The function of returns the partition of a
+// call.
 func model[State any, Of comparable](initially State, step func(State, Call) (bool, State),
 	of func(Call) Of) porcupine.Model {
 	return porcupine.Model{

@@ -6,26 +6,26 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The rules for a key: a read returns the newest value and version. A write yields a higher
-// version. A CAS is executed if the version is the expected one. Deleting an absent value may
-// change nothing. In Registers no one has written the keys before. In Added the keys were added,
-// with a version that no client knows.
+// Registers and Added are models of keys. A read returns the newest value and version. A write
+// yields a higher version. A CAS is executed if the version is the expected one. Deleting an absent
+// value may change nothing. In Registers, no one has written the keys before. In Added, the keys
+// were added with a version that no client knows.
 var (
 	Registers = model(Register{}, Register.Step, func(x Call) uint32 { return x.Key })
 	Added     = model(Register{above: true}, Register.Step, func(x Call) uint32 { return x.Key })
 )
 
-// Moving is one key that is moved at unknown times; under another KEY_ID its versions start again.
-// Names are keys that calls of the history add, remove and move. Their versions are the name's
-// (api.Key's VersionOffset): a move does not change them, and a recreated name continues above all
-// its earlier versions.
+// Moving is a model of one key that is moved at unknown times. Its versions start again under
+// another KEY_ID. Names is a model of keys that calls of the history add, remove and move. A key's
+// versions are those of its name (api.Key's VersionOffset). So a move does not change them, and a
+// recreated name continues above all its earlier versions.
 var (
 	Moving = model(name{Register: Register{above: true}}, name.moving, func(Call) bool { return true })
 	Names  = model(name{}, name.step, func(x Call) string { return x.Name })
 )
 
-// Register is a key's state. Its version is version or, with above, an unknown higher one: after a
-// write with an unknown outcome it is unknown until a read.
+// Register is a key's state. The key's version is version or, if above is set, an unknown higher
+// version. After a write with an unknown outcome, the version is unknown until a read.
 type Register struct {
 	version wire.Version
 	above   bool
@@ -33,7 +33,8 @@ type Register struct {
 	found   bool
 }
 
-// is reports whether the version may be v. If so, the returned state has it.
+// is reports whether the state's version may be v. If so, it also returns the state with this
+// version.
 func (s Register) is(v wire.Version) (Register, bool) {
 	if s.above {
 		ok := v > s.version
@@ -55,14 +56,14 @@ func (s Register) Step(x Call) (bool, Register) {
 		return x.Version > s.version && s.found == next.found && s.value == next.value, next
 	case x.Op == wire.CAS:
 		at, ok := s.is(x.Expected)
-		if !ok { // the CAS fails
+		if !ok { // the CAS must fail
 			return x.Unknown, s
 		}
 		s = at
 	case x.Op == Increment:
 		next.value = s.incremented()
 		switch {
-		case next.value == "": // the increment fails
+		case next.value == "": // the increment must fail
 			return x.Unknown, s
 		case !x.Unknown && next.value != x.Value:
 			return false, s
@@ -80,7 +81,7 @@ func (s Register) Step(x Call) (bool, Register) {
 	return x.Version > s.version, next
 }
 
-// incremented is the existing number plus one; "": the value is not a number.
+// incremented returns the existing number plus one, or "" if the value is not a number.
 func (s Register) incremented() string {
 	n := int64(0)
 	if s.found {
@@ -92,9 +93,9 @@ func (s Register) incremented() string {
 	return strconv.FormatInt(n+1, 10)
 }
 
-// name is a name's state: its KEY_ID and its content.
+// name is the state of a key's name in the model. It holds the name's KEY_ID and content.
 type name struct {
-	key uint32 // the name's KEY_ID; 0: the name has no key
+	key uint32 // the name's KEY_ID; 0 if the name has no key
 	Register
 	// cleared is set by a removal. A removal that is resumed, because a controller died or the call
 	// was lost, may leave another tombstone.
@@ -117,7 +118,7 @@ func (s name) step(x Call) (bool, name) {
 	switch {
 	case x.Op == Add && s.key == 0:
 		return true, name{key: x.Key, Register: someVersion("", false)}
-	case x.Op >= Add && !here: // a change without an end may come after everything else
+	case x.Op >= Add && !here: // a change that has not ended may take effect after all other calls
 		return x.Unknown || x.Op == Clear, s
 	case x.Op == Add:
 		return false, s

@@ -47,7 +47,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestModels: permitted and forbidden histories of each model of one key.
+// TestModels: each model of one key accepts permitted histories and rejects forbidden ones.
 func TestModels(t *testing.T) {
 	read := func(key uint32, got string, version wire.Version) Call {
 		return Call{Key: key, Op: wire.Read, Got: got, Found: got != "", Version: version}

@@ -2,23 +2,23 @@ package linearizable
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Versioned are names whose clients see the versions of the names themselves. These only increase,
-// even when a name's key moves to another chain, or is removed and added again. A name without a
-// key, or whose key no one has written, has version 0. Calls of the history add and remove keys. A
-// move changes nothing.
+// Versioned is a model of names whose clients see the versions of the names themselves. These
+// versions only increase, even when a name's key moves to another chain, or is removed and added
+// again. A name without a key, or whose key no one has written, has version 0. Calls of the history
+// add and remove keys. A move changes nothing.
 var Versioned = model(versioned{}, versioned.step, func(x Call) string { return x.Name })
 
-// versioned is a name's state.
+// versioned is the state of a name in the model Versioned.
 type versioned struct {
 	Register
 	there   bool // the name has a key
 	written bool // the key has a version that clients see; otherwise they see 0
-	// cleared is set by a removal, which for a moment leaves one or several tombstones at some
+	// cleared is set by a removal. For a moment, a removal leaves one or several tombstones at some
 	// switches and nothing at others.
 	cleared bool
 }
 
-// later is the state after a change with a later, unknown version.
+// later returns the state after a change with a later, unknown version.
 func (s versioned) later(value string, found bool) versioned {
 	s.Register = Register{version: s.version, above: true, value: value, found: found}
 	s.there, s.written, s.cleared = true, true, false
@@ -60,7 +60,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 	case x.Delete && x.Op == wire.Write && nothing && !x.Unknown: // there was nothing to delete
 		return !s.written || s.cleared, s
 	case !s.there, x.Op == wire.CAS && (x.Expected == 0) == s.written:
-		return x.Unknown, s // such a call cannot have been executed
+		return x.Unknown, s // a call with this answer cannot have been executed
 	case x.Op == wire.CAS && x.Expected != 0:
 		at, ok := s.is(x.Expected)
 		if !ok {

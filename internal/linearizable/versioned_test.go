@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestVersioned: permitted and forbidden histories of names with their own versions.
+// TestVersioned: the model accepts permitted histories of names with their own versions, and
+// rejects forbidden ones.
 func TestVersioned(t *testing.T) {
 	read := func(got string, version wire.Version) Call {
 		return Call{Op: wire.Read, Got: got, Found: got != "", Version: version}

@@ -9,8 +9,8 @@ import (
 )
 
 // Installable removes the replace directives from a module's go.mod, and repacks the module with
-// it. The directives matter only in a checkout: programs that require the module ignore them, and
-// go install refuses a command whose module has any.
+// the new go.mod. The directives matter only in a checkout. Programs that require the module ignore
+// them, and go install refuses a command whose module has such directives.
 func Installable(m module.Version, mod, packed []byte) (installable, repacked []byte, err error) {
 	file, err := modfile.Parse("go.mod", mod, nil)
 	if err != nil {

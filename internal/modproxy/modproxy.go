@@ -11,8 +11,9 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Write writes a version of a module below folder: its go.mod, its zip unless that is nil, and the
-// version's time, which may be zero. It becomes the module's only version there.
+// Write writes a version of a module below folder. It writes the module's go.mod, its zip unless
+// that is nil, and the version's time, which may be zero. This version becomes the module's only
+// one in the folder.
 func Write(folder string, m module.Version, date time.Time, mod, zip []byte) error {
 	info, err := json.Marshal(struct {
 		Version string

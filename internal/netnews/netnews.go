@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle is the time for which Watch collects notifications before it calls changed.
+// Settle is how long Watch collects notifications before it calls changed.
 const Settle = 50 * time.Millisecond
 
 // subscribeAgain is the interval between attempts to subscribe.
@@ -45,7 +45,7 @@ func Watch(ctx context.Context, log *slog.Logger, groups []uint, concerns func(s
 		case <-ctx.Done():
 		}
 	}
-	read := func() { // until an error: ENOBUFS means that messages were dropped
+	read := func() { // read receives messages until an error. The error ENOBUFS means that messages were dropped.
 		defer socket.Close()
 		defer context.AfterFunc(ctx, socket.Close)()
 		for {

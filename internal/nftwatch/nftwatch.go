@@ -19,8 +19,8 @@ const Every = time.Second
 
 // Watch calls look as soon as a program has deleted a table in the calling thread's network
 // namespace, and each second, until ctx ends. It returns at once. look runs on a thread in that
-// namespace, and has returned for the last time when ended is closed. Watch needs CAP_NET_ADMIN. It
-// needs CAP_SYS_ADMIN only if the process has threads in several namespaces.
+// namespace, and is not called any more after ended is closed. Watch needs CAP_NET_ADMIN. It needs
+// CAP_SYS_ADMIN only if the process has threads in several namespaces.
 func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) {
 	space, err := netns.Get()
 	if err != nil {
@@ -29,7 +29,7 @@ func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) 
 	end, watching := make(chan struct{}), make(chan error)
 	go func() {
 		defer close(end)
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // the thread stays locked, so it ends with the goroutine
 		deleted, monitor, err := deletions(space)
 		watching <- err
 		if err == nil {
@@ -42,8 +42,8 @@ func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) 
 	return end, nil
 }
 
-// deletions moves the calling thread to a network namespace, unless it is there already, and
-// reports the deletions of tables there. It closes the handle.
+// deletions reports the deletions of tables in a network namespace. If necessary, it first moves
+// the calling thread to that namespace. It closes the handle.
 func deletions(space netns.NsHandle) (chan *nftables.MonitorEvent, *nftables.Monitor, error) {
 	defer space.Close()
 	here, err := netns.Get()
@@ -72,7 +72,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 		select {
 		case <-ctx.Done():
 		case _, ok := <-deleted:
-			if !ok { // the monitor has ended: only polling is left
+			if !ok { // the monitor has ended, so only polling is left
 				deleted = nil
 			}
 			look()
@@ -82,12 +82,12 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 	}
 	_ = monitor.Close()
 	if deleted != nil {
-		for range deleted { // until its goroutine has ended
+		for range deleted { // drain the channel until the monitor's goroutine has ended
 		}
 	}
 }
 
-// Present reports whether the tables of a name exist in all of the families.
+// Present reports whether tables with the given name exist in all of the families.
 func Present(conn *nftables.Conn, name string, families ...nftables.TableFamily) (bool, error) {
 	for _, f := range families {
 		_, err := conn.ListTableOfFamily(name, f)

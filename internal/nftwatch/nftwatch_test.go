@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// envWithout makes TestWithoutSysAdmin run its part without that capability.
+// envWithout makes TestWithoutSysAdmin run its part that must work without CAP_SYS_ADMIN.
 const envWithout = "NETCRAQ_TEST_WITHOUT_SYS_ADMIN"
 
 // TestWithoutSysAdmin: a process with only CAP_NET_ADMIN, such as netcraq-policies, learns of a

@@ -1,4 +1,4 @@
-// Package oneconn makes a listener of a single connection, for servers that need listeners.
+// Package oneconn turns a single connection into a listener, for servers that need listeners.
 package oneconn
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Listen makes a listener that returns one connection. When that connection is closed, by its user
+// Listen makes a listener that returns one connection. When the connection is closed, by its user
 // or by the listener's Close, Accept returns net.ErrClosed.
 func Listen(c net.Conn) net.Listener {
 	l := &listener{first: make(chan net.Conn, 1), ended: make(chan struct{})}

@@ -29,7 +29,7 @@ func TestListen(t *testing.T) {
 			if _, err := there.Write([]byte("x")); err == nil {
 				t.Error("the connection is not closed")
 			}
-			_ = c.Close() // once more
+			_ = c.Close() // closes the connection a second time
 		})
 	}
 }

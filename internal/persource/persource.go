@@ -1,5 +1,6 @@
-// Package persource limits the open connections of one source at a listener. So a host that only
-// opens connections can neither use up a server's memory or descriptors nor exclude other hosts.
+// Package persource limits how many connections one source can have open at a listener. So a host
+// that only opens connections cannot use up a server's memory or descriptors, and cannot exclude
+// other hosts.
 package persource
 
 import (
@@ -10,9 +11,9 @@ import (
 
 // Listen returns a listener that accepts at most max concurrent connections from one source, and
 // closes further ones at once. A source is an IP address. A pod has only its own addresses, because
-// the filter at its interface drops others. A host on the nodes' link can use more IPv6 addresses.
-// But treating a 64-bit network as one source would put all nodes under one limit. Other
-// connections, such as those of Unix sockets, are not limited.
+// the filter at its interface drops packets from other addresses. A host on the nodes' link can use
+// more IPv6 addresses. But if a 64-bit network were one source, all nodes would share one limit.
+// Other connections, such as those of Unix sockets, are not limited.
 func Listen(l net.Listener, max int) net.Listener {
 	return &listener{Listener: l, max: max, open: map[netip.Addr]int{}}
 }
@@ -69,7 +70,7 @@ func sourceOf(a net.Addr) (netip.Addr, bool) {
 	return t.AddrPort().Addr().Unmap(), true
 }
 
-// conn counts as open until it is closed.
+// conn is a connection that counts as open until it is closed.
 type conn struct {
 	net.Conn
 	leave func()

@@ -1,4 +1,4 @@
-// Package refpage maintains the generated pages of docs/reference: a test generates a page from the
+// Package refpage maintains the generated pages of docs/reference. A test generates a page from the
 // code, and fails if the committed page differs. make generate writes the pages.
 package refpage
 
@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the pages of docs/reference anew")
 
-// Check compares a page of docs/reference with its text.
+// Check fails the test unless a page of docs/reference has this text.
 func Check(t testing.TB, root, name, text string) {
 	t.Helper()
 	path := filepath.Join(root, "docs", "reference", name)
@@ -30,12 +30,12 @@ func Check(t testing.TB, root, name, text string) {
 	}
 }
 
-// Head is the beginning of a generated page.
+// Head returns the beginning of a generated page.
 func Head(title, source, intro string) string {
 	return "<!-- Code generated from " + source + " by make generate; DO NOT EDIT. -->\n\n# " + title + "\n\n" + intro + "\n"
 }
 
-// Row is a row of a Markdown table. It escapes bars in cells.
+// Row returns a row of a Markdown table. It escapes bars in cells.
 func Row(cells ...string) string {
 	for i, c := range cells {
 		cells[i] = strings.ReplaceAll(strings.Join(strings.Fields(c), " "), "|", `\|`)

@@ -3,11 +3,12 @@ package shares
 
 import "sync"
 
-// Fits reports whether a tenant that has the part own of a budget may have n more. most is the
-// whole budget, and all is the sum of all tenants' parts.
+// Fits reports whether a tenant that has the part own of a budget may get n more. most is the whole
+// budget, and all is the sum of all tenants' parts.
 //
-// A tenant's part may be at most as large as the part of the budget that is then free. So no tenant
-// has more than half of the budget, and a tenant with nothing gets up to half of the free part.
+// A tenant's part may be at most as large as the part of the budget that is still free afterwards.
+// So no tenant has more than half of the budget, and a tenant with nothing gets up to half of the
+// free part.
 func Fits[N int | int64](own, all, n, most N) bool { return own+n <= most-all-n }
 
 // Budget is a budget that tenants share by [Fits]. It is safe for concurrent use.
@@ -22,7 +23,7 @@ type Budget struct {
 // New makes a budget of size most.
 func New(most int) *Budget { return &Budget{most: most, of: map[string]int{}} }
 
-// Take takes n for a tenant and returns true, if that fits.
+// Take takes n from the budget for a tenant and returns true, if that fits.
 func (b *Budget) Take(tenant string, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +35,7 @@ func (b *Budget) Take(tenant string, n int) bool {
 	return true
 }
 
-// Give gives back n of what a tenant took.
+// Give gives n back to the budget. The tenant must have taken n before.
 func (b *Budget) Give(tenant string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBudget: however many tenants have taken their maximum, another one still gets a part. A
-// single tenant gets half.
+// TestBudget: however many tenants have taken their maximum, another tenant still gets a part. A
+// single tenant gets half of the budget.
 func TestBudget(t *testing.T) {
 	b := New(1000)
 	got := map[string]int{}

@@ -22,7 +22,8 @@ type Meter struct {
 	found                  atomic.Uint64
 }
 
-// Add adds records, their bytes, and missed records, atomically: a mark contains all three or none.
+// Add adds records, their bytes, and missed records to the counters. It is atomic: a mark contains
+// all three or none of them.
 func (m *Meter) Add(records, bytes, missed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,12 +34,12 @@ func (m *Meter) Add(records, bytes, missed uint64) {
 
 // Mark is a snapshot of a load's counters.
 type Mark struct {
-	At      int64   `json:"at_ns"` // the machine's monotonic clock
+	At      int64   `json:"at_ns"` // time on the machine's monotonic clock, in nanoseconds
 	Records uint64  `json:"records"`
 	Bytes   uint64  `json:"bytes"`
-	Found   uint64  `json:"found"` // results of the work: matches, words
+	Found   uint64  `json:"found"` // number of results of the work, such as matches or words
 	Missed  uint64  `json:"missed"`
-	CPU     float64 `json:"cpu_us"` // processor time of this process
+	CPU     float64 `json:"cpu_us"` // processor time of this process in microseconds
 }
 
 // Mark returns the current counters.
@@ -53,7 +54,7 @@ func (m *Meter) Mark() Mark {
 		CPU: processTime()}
 }
 
-// processTime is the processor time of this process, in microseconds.
+// processTime returns the processor time of this process, in microseconds.
 func processTime() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -67,7 +68,7 @@ const Usage = ` It says "ready" when it can begin, begins after a line on its in
 further line with what it has done so far, as JSON, and ends with its input.`
 
 // Serve starts work after the first line of in, and answers each further line with a mark. It ends
-// with in, or when the work fails.
+// when in ends, or when the work fails.
 func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,14 +92,14 @@ func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work fun
 			case !ok || ctx.Err() != nil:
 				cancel()
 				if done != nil {
-					<-done // it uses what the caller is about to close
+					<-done // wait, because work uses resources that the caller is about to close
 				}
 				return nil
 			case done == nil:
 				done = make(chan error, 1)
 				go func() { done <- work(ctx) }()
 			default:
-				_ = json.NewEncoder(out).Encode(m.Mark()) // if no one reads it, the input ends, too
+				_ = json.NewEncoder(out).Encode(m.Mark()) // if no one reads the output, the input ends, too
 			}
 		case err := <-done:
 			if ctx.Err() != nil {

@@ -2,11 +2,11 @@ package streamload
 
 import "math/rand/v2"
 
-// Needle is the text that filters search for: one record in a hundred contains it.
+// Needle is the text that filters search for. One record in a hundred contains it.
 const Needle = "netcraq"
 
-// Texts are records of words. Some words are frequent and most are rare, as in a language. The same
-// seed yields the same records.
+// Texts returns records that consist of words. Some words are frequent and most are rare, as in a
+// language. The same seed yields the same records.
 func Texts(n, size int, seed uint64) [][]byte {
 	random := rand.New(rand.NewPCG(seed, 18))
 	zipf := rand.NewZipf(random, 1.1, 2, 9999)
@@ -25,7 +25,7 @@ func Texts(n, size int, seed uint64) [][]byte {
 	return out
 }
 
-// appendWord writes the n-th word, of two to eight letters; rare words are longer.
+// appendWord appends the n-th word, which has two to eight letters. Rare words are longer.
 func appendWord(b []byte, n uint64) []byte {
 	for n += 26; n > 0; n /= 26 {
 		b = append(b, 'a'+byte(n%26))

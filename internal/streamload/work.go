@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Work is a consumer's work on each record, by name: count, filter, words or windows. The returned
-// function is for one goroutine, and counts its results.
+// Work returns a consumer's work on each record. The work has a name: count, filter, words or
+// windows. Only one goroutine may call the returned function, which counts its results.
 func (m *Meter) Work(name string) (func(record []byte, at time.Time), error) {
 	switch name {
 	case "count":
@@ -29,7 +29,7 @@ func (m *Meter) count(record []byte, _ time.Time) {
 	}
 }
 
-// filter searches for the needle.
+// filter searches each record for the needle.
 func (m *Meter) filter(record []byte, _ time.Time) {
 	if bytes.Contains(record, []byte(Needle)) {
 		m.found.Add(1)
@@ -58,11 +58,11 @@ func (w *words) add(record []byte) (n int) {
 	return n
 }
 
-// windows counts words in windows of five seconds; one ends each second. A record belongs to the
-// second in which it was appended.
+// windows counts words in windows of five seconds. A window ends each second. A record belongs to
+// the second in which it was appended.
 type windows struct {
 	seconds [windowSeconds]words
-	now     int64 // the newest second
+	now     int64 // the newest second of any record
 	emitted map[string]uint64
 }
 
@@ -83,12 +83,12 @@ func (w *windows) add(record []byte, second int64) int {
 		w.now = second
 	}
 	if second <= w.now-windowSeconds {
-		return 0 // the record is late: its windows have ended
+		return 0 // the record is late, because its windows have ended
 	}
 	return w.seconds[second%windowSeconds].add(record)
 }
 
-// emit adds up the window that has ended.
+// emit adds up the counts of the window that has ended.
 func (w *windows) emit() {
 	w.emitted = map[string]uint64{}
 	for _, s := range w.seconds {

@@ -18,19 +18,21 @@ func TestWindows(t *testing.T) {
 			t.Errorf("%+v: %d words", r, n)
 		}
 	}
-	if want := map[string]uint64{"a": 2, "b": 2, "c": 1}; !maps.Equal(w.emitted, want) { // 100 to 104
+	// This is the window of the seconds 100 to 104.
+	if want := map[string]uint64{"a": 2, "b": 2, "c": 1}; !maps.Equal(w.emitted, want) {
 		t.Errorf("%v, want %v", w.emitted, want)
 	}
 	if n := w.add([]byte("late"), 100); n != 0 {
 		t.Errorf("%d late words", n)
 	}
 	w.add([]byte("e"), 108)
-	if want := map[string]uint64{"a": 1, "b": 1, "c": 1, "d": 1}; !maps.Equal(w.emitted, want) { // 101 to 105
+	// This is the window of the seconds 101 to 105.
+	if want := map[string]uint64{"a": 1, "b": 1, "c": 1, "d": 1}; !maps.Equal(w.emitted, want) {
 		t.Errorf("%v, want %v", w.emitted, want)
 	}
 	w.add([]byte("f"), 120)
 	w.add([]byte("g"), 121)
-	if want := map[string]uint64{"f": 1}; !maps.Equal(w.emitted, want) { // 116 to 120
+	if want := map[string]uint64{"f": 1}; !maps.Equal(w.emitted, want) { // this is the window of the seconds 116 to 120
 		t.Errorf("%v, want %v", w.emitted, want)
 	}
 }

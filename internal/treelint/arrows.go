@@ -13,7 +13,7 @@ import (
 
 const module = "github.com/netcraq/netcraq/"
 
-// floors are the top-level folders, the lowest first. Shipped code imports only from lower floors
+// floors lists the top-level folders, the lowest first. Shipped code imports only from lower floors
 // and from its own folder. internal/ is open to all of them.
 var floors = [][]string{
 	{"api"},
@@ -21,8 +21,8 @@ var floors = [][]string{
 	{"switch", "client"},
 	{"streams"},
 	{"controlplane", "etcd-monitor", "nodeapi", "pipelets"},
-	// netcraq dev runs a controller, the node API and a gateway in one process, so commands are
-	// above those, like the node agents.
+	// netcraq dev runs a controller, the node API and a gateway in one process. So commands are on
+	// a higher floor than these parts, like the node agents.
 	{"cni-plugin", "cmd"},
 	{"netchain-baseline"},
 	{"experiments"},
@@ -33,8 +33,8 @@ var floors = [][]string{
 type arrowRule struct {
 	name string
 	in   []string // the folders, including their subfolders
-	may  []string // all project packages that they may import
-	pure bool     // forbids files, networks, processes, goroutines and clocks
+	may  []string // all project packages that these folders may import
+	pure bool     // also forbids files, networks, processes, goroutines and clocks in these folders
 }
 
 var arrowRules = []arrowRule{
@@ -265,8 +265,8 @@ var arrowRules = []arrowRule{
 	},
 }
 
-// shelf is a folder whose packages are ordered: each imports only packages earlier in the list. The
-// folder's own package is the last one, and may import all of them.
+// shelf is a folder whose packages are ordered. Each package imports only packages earlier in the
+// list. The folder's own package comes last, and may import all packages of the list.
 type shelf struct {
 	in       string
 	packages []string
@@ -286,7 +286,8 @@ var shelves = []shelf{{
 	writers: []string{"github.com/cilium/ebpf/asm", module + "switch/ebpf/asm"},
 }}
 
-// wrong returns the error of an import in one of a shelf's packages, or "".
+// wrong returns the error for an import in one of a shelf's packages, or "" if the import is
+// permitted.
 func (s shelf) wrong(from, imported string) string {
 	at := func(folder string) int {
 		rest, ok := strings.CutPrefix(folder, s.in)
@@ -317,7 +318,7 @@ func (s shelf) wrong(from, imported string) string {
 	return ""
 }
 
-// impure are packages that a pure core may not import.
+// impure lists packages that a pure core may not import.
 var impure = []string{
 	"net",
 	"net/http",
@@ -331,12 +332,12 @@ var impure = []string{
 	"sigs.k8s.io/controller-runtime/pkg/client",
 }
 
-// clocks are functions of packages time and clock that a pure core may not use: its shell passes
-// the time.
+// clocks lists functions of packages time and clock that a pure core may not use, because its
+// caller passes the time.
 var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Raw", "Since", "Sleep", "Tick", "Until"}
 
-// checkImports reports each import that goes up, or that a rule of the folder forbids. Tests may
-// import anything.
+// checkImports reports each import that leads to a higher floor, or that a rule of the folder
+// forbids. Tests may import anything.
 func checkImports(name string, text []byte) (out []string) {
 	if strings.HasSuffix(name, "_test.go") {
 		return nil

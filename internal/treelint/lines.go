@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	proseWidth = 100 // columns of comments and of Markdown; a tab is four
-	codeWidth  = 120 // columns of code, without the content of strings
+	proseWidth = 100 // maximum width of comments and of Markdown, in columns; a tab counts four
+	codeWidth  = 120 // maximum width of code in columns, without the content of strings
 )
 
 // comment matches the beginning of a comment line.
 var comment = regexp.MustCompile(`^\s*(//|#|\*)`)
 
-// checkWidth reports lines that are too wide. It ignores lines that cannot be broken: with a
-// string, a row of a table, an address, or a drawing.
+// checkWidth reports lines that are too wide. It ignores lines that cannot be broken, such as lines
+// with a string, a row of a table, an address, or a drawing.
 func checkWidth(name string, text []byte) (out []string) {
 	lines := strings.Split(string(text), "\n")
 	switch ext := path.Ext(name); {
@@ -57,10 +57,10 @@ func columns(line string) int {
 func unbreakable(line, ext string) bool {
 	trimmed := strings.TrimSpace(line)
 	if strings.ContainsAny(line, "─│┌└├▶◀") || strings.HasPrefix(trimmed, "//go:") ||
-		strings.HasPrefix(trimmed, "// +kubebuilder:") { // a marker of controller-gen is one line
+		strings.HasPrefix(trimmed, "// +kubebuilder:") { // markers of controller-gen must stay on one line
 		return true
 	}
-	if strings.HasPrefix(trimmed, "//\t") || strings.HasPrefix(trimmed, "*   ") { // listing
+	if strings.HasPrefix(trimmed, "//\t") || strings.HasPrefix(trimmed, "*   ") { // the line is part of a listing
 		return true
 	}
 	if ext == ".md" && strings.HasPrefix(trimmed, "|") {
@@ -98,7 +98,7 @@ func withoutStrings(text []byte) []string {
 	return strings.Split(strings.ReplaceAll(string(kept), "\x00", ""), "\n")
 }
 
-// withoutListings returns a Markdown file's lines, with those in fences empty.
+// withoutListings returns a Markdown file's lines. Lines inside fences are empty.
 func withoutListings(lines []string) []string {
 	out, inside := make([]string, len(lines)), false
 	for n, line := range lines {
@@ -112,7 +112,7 @@ func withoutListings(lines []string) []string {
 	return out
 }
 
-// retired are words that newcomers did not understand, and their replacements.
+// retired maps words that newcomers did not understand to their replacements.
 var retired = map[string]string{
 	"softswitch":      "userspace",
 	"handover":        "the metadata cookie",

@@ -1,6 +1,6 @@
-// Command treelint checks the rules in docs/architecture.md that no compiler checks: imports
-// between folders, the number of files of a package and its name, the width of lines, retired
-// words, and unclear patterns of prose. make lint runs it.
+// Command treelint checks rules in docs/architecture.md that no compiler checks. They concern
+// imports between folders, the number of files of a package and its name, the width of lines,
+// retired words, and unclear patterns of prose. make lint runs it.
 //
 //	treelint [FILE ...]
 //
@@ -29,7 +29,7 @@ func main() {
 	wrong, all := 0, packages{}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if os.IsNotExist(err) { // deleted, but not from git's index yet
+		if os.IsNotExist(err) { // the file was deleted, but is still in git's index
 			continue
 		}
 		if err != nil {
@@ -42,7 +42,7 @@ func main() {
 			wrong++
 		}
 	}
-	if len(os.Args) < 2 { // only then all files are known
+	if len(os.Args) < 2 { // all files are known only if no file was named
 		for _, f := range all.check() {
 			fmt.Println(f)
 			wrong++
@@ -71,7 +71,8 @@ func check(name string, text []byte) []string {
 	return append(append(out, checkWords(name, text)...), checkProse(name, text)...)
 }
 
-// generated reports whether a tool writes a file, or it is a copy of another project's.
+// generated reports whether a tool writes a file, or whether the file is a copy from another
+// project.
 func generated(name string, text []byte) bool {
 	head, _, _ := strings.Cut(string(text[:min(len(text), 2000)]), "\npackage ")
 	return strings.Contains(name, "/testdata/") || strings.Contains(name, "/compiled/") ||

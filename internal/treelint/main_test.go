@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRules: violations are found, under their rules' names, and similar permitted text is not.
+// TestRules: violations are reported under the names of their rules, and similar permitted text is
+// not reported.
 func TestRules(t *testing.T) {
 	wide := strings.Repeat("word ", 24)
 	for _, c := range []struct{ what, name, text, finds string }{

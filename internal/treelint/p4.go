@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// applyLines is the maximum length of an apply block. A longer one, which does not fit on a screen,
-// should be two stages.
+// applyLines is the maximum number of lines of an apply block. A longer block, which does not fit
+// on a screen, should be two stages.
 const applyLines = 80
 
 var (
@@ -20,9 +20,9 @@ var (
 			`\s*(?:<[^;]*>)?\s*\([^;{}]*\)\s*(\w+)\s*;)`)
 )
 
-// checkP4 reports each apply block that is too long. In the store's own program it also reports
-// each P4Info object without an explicit id: p4c derives such an id from the name, so renaming
-// would break those who know the program by its ids.
+// checkP4 reports each apply block that is too long. In the store's own program, it also reports
+// each P4Info object without an explicit id. p4c derives such an id from the name, so renaming the
+// object would break controllers that know it by its id.
 func checkP4(name string, text []byte) (out []string) {
 	if !strings.HasSuffix(name, ".p4") {
 		return nil
@@ -52,7 +52,7 @@ func checkP4(name string, text []byte) (out []string) {
 	return out
 }
 
-// block is the text up to the brace that closes the block.
+// block returns the text up to the brace that closes the block.
 func block(text string) string {
 	open := 1
 	for i, c := range text {

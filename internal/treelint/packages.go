@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// maxFiles is the maximum number of files of a Go package, without tests. More are hard to keep in
-// mind, and every larger package had cyclic references between its files.
+// maxFiles is the maximum number of files of a Go package, without tests. More files are hard to
+// keep in mind, and every larger package had cyclic references between its files.
 const maxFiles = 25
 
-// packages are the project's Go packages, by folder.
+// packages holds the project's Go packages, by folder.
 type packages map[string]*goPackage
 
 type goPackage struct {
@@ -29,7 +29,7 @@ func (p packages) add(file string, text []byte) {
 	}
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.PackageClauseOnly)
 	if err != nil {
-		return // the compiler reports it
+		return // the compiler reports this error
 	}
 	dir := path.Dir(file)
 	if p[dir] == nil {
@@ -45,7 +45,7 @@ func (p packages) check() (out []string) {
 		if g.files > maxFiles {
 			out = append(out, fmt.Sprintf("%s:1: package-size: %d files, %d are the most", dir, g.files, maxFiles))
 		}
-		if g.name != "main" && g.name != "testutil" { // testutil packages are each imported within one folder
+		if g.name != "main" && g.name != "testutil" { // each testutil package is imported only within one folder
 			named[g.name] = append(named[g.name], dir)
 		}
 	}
@@ -59,9 +59,9 @@ func (p packages) check() (out []string) {
 	return out
 }
 
-// sharedVerbs are verbs that dozens of functions would have as their name, so that no one could
-// search for one of them. A method's receiver names its object. A function's name must include the
-// object.
+// sharedVerbs lists verbs that could be the name of dozens of functions, so that no one could
+// search for such a function. A method's receiver names the method's object. A function's name must
+// include the object.
 var sharedVerbs = []string{"Take", "Ask", "Tell", "Look", "Leave", "Keep", "At", "Of", "Has"}
 
 // checkVerbs finds exported functions whose name is only a shared verb.
@@ -72,7 +72,7 @@ func checkVerbs(name string, text []byte) (out []string) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 	if err != nil {
-		return nil // the compiler reports it
+		return nil // the compiler reports this error
 	}
 	for _, d := range parsed.Decls {
 		f, ok := d.(*ast.FuncDecl)

@@ -15,7 +15,7 @@ func TestPackages(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		files map[string]string
-		finds string // part of the finding; "": none
+		finds string // part of the finding; "" if there is none
 	}{
 		{"one file too many", many, "switch/x:1: package-size: 26 files"},
 		{"one name twice", map[string]string{"a/core/x.go": "package core", "b/core/x.go": "package core"}, "package-name: core is the name of b/core, too"},

@@ -15,11 +15,12 @@ import (
 type prosePattern struct {
 	name    string
 	find    *regexp.Regexp
-	correct *regexp.Regexp // matches within a match that is correct English; nil: there is none
+	correct *regexp.Regexp // matches the correct English among the matches; nil if there is none
 	instead string
 }
 
-// prosePatterns are searched for in every passage. A space also matches a line break.
+// prosePatterns lists the patterns that checkProse searches for in every passage. A space in a
+// pattern also matches a line break.
 var prosePatterns = []prosePattern{
 	pattern("is-told", `(is|are|was|were|be|been|being)( not| never| also| then)? (said|told|looked at|asked after)`, "",
 		`name who acts: "the controller reports", not "is told"`),
@@ -47,8 +48,8 @@ var prosePatterns = []prosePattern{
 	pattern("where-if", `where (there (is|are)|(it|they|that) (can|has|have|does|do))`, "", `write "if"`),
 }
 
-// flagVoice matches texts of flags that begin in the wrong way. Such a text must be a noun phrase
-// or an imperative, because it stands in a table of names.
+// flagVoice matches texts of flags that begin in the wrong way. The text of a flag must be a noun
+// phrase or an imperative, because it stands in a table of names.
 var flagVoice = pattern("flag-voice",
 	`^(?:(?:for|at|by|of|in|to|with|from|after|under|on) )?(how|what|which|where|who|whose|whom|whether)`,
 	`^which`+"`", `begin with a noun or an imperative: "time that clients have", "address to listen on"`)
@@ -57,7 +58,7 @@ var flagVoice = pattern("flag-voice",
 func pattern(name, find, correct, instead string) prosePattern {
 	spaced := func(s string) string { return strings.ReplaceAll(s, " ", `\s+`) }
 	p := prosePattern{name: name, instead: instead, find: regexp.MustCompile(`(?i)\b` + spaced(find) + `\b`)}
-	if strings.HasSuffix(find, "$)") { // it ends with a mark, so without \b
+	if strings.HasSuffix(find, "$)") { // the pattern ends with a punctuation mark, so it needs no \b
 		p.find = regexp.MustCompile(`(?i)\b` + spaced(find))
 	}
 	if correct != "" {
@@ -66,7 +67,7 @@ func pattern(name, find, correct, instead string) prosePattern {
 	return p
 }
 
-// passage is a text that people read. Its pieces are in the order of the text.
+// passage is a text that people read. Its pieces have the order of the text.
 type passage struct {
 	kind   string // the passage's name in findings
 	text   string
@@ -77,13 +78,13 @@ type passage struct {
 // piece is the position of a part of a passage: its offset in the text, and its line in the file.
 type piece struct{ at, line int }
 
-// write appends a text that begins at a line of the file.
+// write appends a text that begins at the given line of the file.
 func (p *passage) write(text string, line int) {
 	p.pieces = append(p.pieces, piece{len(p.text), line})
 	p.text += text
 }
 
-// line is the line of the file for an offset in the text.
+// line returns the line of the file for an offset in the text.
 func (p *passage) line(at int) int {
 	after := slices.IndexFunc(p.pieces, func(q piece) bool { return q.at > at })
 	if after < 0 {
@@ -117,7 +118,7 @@ func checkProse(name string, text []byte) (out []string) {
 // passages returns the texts of a file in which checkProse searches for the patterns.
 func passages(name string, text []byte) []*passage {
 	switch {
-	case strings.HasPrefix(name, "internal/treelint/"): // it contains the patterns as examples
+	case strings.HasPrefix(name, "internal/treelint/"): // this folder contains the patterns as examples
 		return nil
 	case name == "README.md" || strings.HasPrefix(name, "docs/") && strings.HasSuffix(name, ".md"):
 		return []*passage{markdown(string(text))}
@@ -127,7 +128,7 @@ func passages(name string, text []byte) []*passage {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			return nil // the compiler reports it
+			return nil // the compiler reports this error
 		}
 		var out []*passage
 		if file.Doc != nil {
@@ -147,7 +148,7 @@ var (
 	htmlNote   = regexp.MustCompile(`(?s)<!--.*?-->`)
 )
 
-// markdown is a page without its listings, code and addresses.
+// markdown returns the text of a page without its listings, code and addresses.
 func markdown(text string) *passage {
 	text = strings.Join(withoutListings(strings.Split(text, "\n")), "\n")
 	for _, code := range []*regexp.Regexp{htmlNote, inlineCode, linkTarget} {
@@ -160,7 +161,7 @@ func markdown(text string) *passage {
 	return p
 }
 
-// packageComment is a package's comment without its listings.
+// packageComment returns a package's comment without its listings.
 func packageComment(fset *token.FileSet, doc *ast.CommentGroup) *passage {
 	p := &passage{kind: "a package comment"}
 	for _, c := range doc.List {
@@ -179,10 +180,10 @@ func packageComment(fset *token.FileSet, doc *ast.CommentGroup) *passage {
 var flagCall = regexp.MustCompile(`^((Bool|Int|Int32|Int64|Uint|Uint16|Uint32|Uint64|Float64|Duration|String|Count|IP|Text)` +
 	`(Slice|Array|ToString)?(Var)?P?|(Bool)?Func|VarP?F?)$`)
 
-// helpFields are the fields of a cobra.Command that --help prints.
+// helpFields lists the fields of a cobra.Command that --help prints.
 var helpFields = []string{"Use", "Short", "Long", "Example"}
 
-// commandHelp returns the texts that a file's commands print with --help: fields of each
+// commandHelp returns the texts that a file's commands print with --help. These are fields of each
 // cobra.Command, set in a literal or by assignment, and the texts of flags.
 func commandHelp(fset *token.FileSet, file *ast.File) (out []*passage) {
 	add := func(e ast.Expr, flag bool) {
@@ -252,7 +253,8 @@ func isCommand(e ast.Expr) bool {
 	return ok && s.Sel.Name == "Command"
 }
 
-// writeStrings appends the string literals of an expression. Anything between them becomes a word.
+// writeStrings appends the string literals of an expression. Code between them becomes a
+// placeholder word.
 func writeStrings(p *passage, fset *token.FileSet, e ast.Expr) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestProsePatterns has a text for each pattern, and similar correct English.
+// TestProsePatterns: each pattern is found in a text, and is not found in similar correct English.
 func TestProsePatterns(t *testing.T) {
 	for _, c := range []struct{ text, finds string }{
 		{"A client that is not told reads again.", "is-told"},
@@ -45,8 +45,8 @@ func TestProsePatterns(t *testing.T) {
 	}
 }
 
-// TestProsePassages: the patterns are searched for in texts that people read, and a finding has its
-// line.
+// TestProsePassages: the patterns are searched for in texts that people read, and each finding
+// names its line.
 func TestProsePassages(t *testing.T) {
 	command := func(s string) string { return "package x\n\nfunc f() {\n" + s + "\n}\n" }
 	for _, c := range []struct{ what, name, text, finds string }{

@@ -7,9 +7,9 @@ import (
 	"sort"
 )
 
-// Keys draws indexes below n from a source of random numbers. Index i has a probability
-// proportional to 1/(i+1)^s. Unlike math/rand's Zipf, Keys permits exponents of 1 and below, which
-// measurements of caches use.
+// Keys returns functions that draw indexes below n from a source of random numbers. Index i has a
+// probability proportional to 1/(i+1)^s. Unlike math/rand's Zipf, Keys permits exponents of 1 and
+// below, which measurements of caches use.
 func Keys(s float64, n int) func(*rand.Rand) func() int {
 	sums := make([]float64, n)
 	var sum float64

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestKeys: the shares of the first keys follow the law.
+// TestKeys: the shares of the first keys follow Zipf's law.
 func TestKeys(t *testing.T) {
 	const n, draws = 10_000, 200_000
 	pick := Keys(.99, n)(rand.New(rand.NewPCG(1, 2)))

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// pods is a Pods for tests.
+// pods is a fake implementation of Pods for tests.
 type pods struct {
 	mu      sync.Mutex
 	all     map[string]PodInfo
@@ -65,7 +65,7 @@ type clock struct{ at atomic.Int64 }
 func (c *clock) Now() time.Time       { return time.Unix(1000, c.at.Load()) }
 func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
 
-// refused checks that an error is a refusal with a code and a text.
+// refused checks that an error has a code, and that its text contains the given text.
 func refused(t *testing.T, err error, code nodeapi.Code, says string) {
 	t.Helper()
 	if !errors.Is(err, &nodeapi.Error{Code: code}) || !strings.Contains(err.Error(), says) {
@@ -116,7 +116,8 @@ func TestKubernetes(t *testing.T) {
 	if len(asked) != 3 {
 		t.Errorf("answers are not kept: %v", asked)
 	}
-	// A newly granted right counts after DeniedFor, a revoked one until AllowedFor.
+	// A newly granted right takes effect after DeniedFor. A revoked right remains valid until
+	// AllowedFor has passed.
 	may = map[Review]bool{{"blue", "worker", "update", "green"}: true}
 	now.pass(11 * time.Second)
 	if err := k.Authorize(ctx, a, Write, "green"); err != nil {
@@ -127,8 +128,8 @@ func TestKubernetes(t *testing.T) {
 	}
 	now.pass(20 * time.Second)
 	refused(t, k.Authorize(ctx, a, Read, "green"), nodeapi.CodePermissionDenied, "rule roles")
-	// If the API server does not answer, unknown rights are refused, and this refusal is not
-	// cached.
+	// If the API server does not answer, requests that need an unknown right are refused. This
+	// refusal is not cached.
 	down = errors.New("no route")
 	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodeUnavailable, "no route")
 	if err := k.Authorize(ctx, a, Write, "blue"); err != nil {
@@ -138,7 +139,8 @@ func TestKubernetes(t *testing.T) {
 	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodePermissionDenied, "rule roles")
 }
 
-// TestOtherNamesOfANamespace: a caller uses other spellings for the name of another namespace.
+// TestOtherNamesOfANamespace checks that a caller gets no rights by using another spelling for the
+// name of another namespace.
 func TestOtherNamesOfANamespace(t *testing.T) {
 	ctx := context.Background()
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA, podB),
@@ -173,7 +175,8 @@ func TestOtherNamesOfANamespace(t *testing.T) {
 	}
 }
 
-// TestPodThatGoes: a connection outlives its pod, and any process may hold it.
+// TestPodThatGoes checks a connection that outlives its pod. Any process may hold such a
+// connection.
 func TestPodThatGoes(t *testing.T) {
 	ctx := context.Background()
 	ps := newPods()
@@ -202,7 +205,7 @@ func TestPodThatGoes(t *testing.T) {
 	refused(t, err, nodeapi.CodePermissionDenied, "rule pod-gone")
 }
 
-// TestNoPod: callers that are not pods connect to a cluster's node.
+// TestNoPod checks callers on a cluster's node that are not in a pod.
 func TestNoPod(t *testing.T) {
 	ctx := context.Background()
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA)})
@@ -221,8 +224,9 @@ func TestNoPod(t *testing.T) {
 	refused(t, k.Authorize(ctx, a, numVerbs, "blue"), nodeapi.CodePermissionDenied, "there is no verb 4")
 }
 
-// TestFloodOfNamespaces: a pod names many namespaces. The number of requests to the API server is
-// bounded, pods of other namespaces are not refused, and the cache is bounded.
+// TestFloodOfNamespaces checks a pod that sends requests for many namespaces. The number of
+// requests to the API server and the size of the cache must be bounded. Pods of other namespaces
+// must not be refused.
 func TestFloodOfNamespaces(t *testing.T) {
 	ctx := context.Background()
 	asked := 0
@@ -254,8 +258,8 @@ func TestFloodOfNamespaces(t *testing.T) {
 	}
 }
 
-// TestManyAskTheSame: concurrent callers with the same question share one review, which does not
-// end with the first caller.
+// TestManyAskTheSame checks that concurrent callers with the same question share one review. The
+// review must not end when the first caller gives up.
 func TestManyAskTheSame(t *testing.T) {
 	var asked atomic.Int32
 	answer := make(chan struct{})
@@ -431,7 +435,7 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestPolicyFile changes a policy's file, also to one that is invalid.
+// TestPolicyFile changes the file of a policy. One of the changes makes it invalid.
 func TestPolicyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -489,7 +493,7 @@ type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// TestQuotas sends too many requests.
+// TestQuotas checks that requests beyond the quotas are refused.
 func TestQuotas(t *testing.T) {
 	now := &clock{}
 	quota := Quota{Connections: 2, Watches: 10, RequestsPerSecond: 100, Burst: 5, Keys: 4}
@@ -505,7 +509,7 @@ func TestQuotas(t *testing.T) {
 	one, two := connect("blue"), connect("blue")
 	_, err := q.Connect("blue")
 	refused(t, err, nodeapi.CodeQuotaExceeded, "blue has 2 connections to this node, of at most 2")
-	other := connect("green") // other subjects are not refused
+	other := connect("green") // another subject is not refused
 	two.Close()
 	two = connect("blue")
 	if err := one.Watch(8); err != nil {
@@ -520,7 +524,7 @@ func TestQuotas(t *testing.T) {
 	}
 	two.Unwatch(10)
 	taken := 0
-	for range 10_000 { // 1 s
+	for range 10_000 { // these 10,000 steps take 1 s of simulated time
 		now.pass(100 * time.Microsecond)
 		if one.Request(1) == nil {
 			taken++
@@ -533,7 +537,7 @@ func TestQuotas(t *testing.T) {
 	if err := other.Request(1); err != nil {
 		t.Error(err)
 	}
-	// A request that is as much work as many requests counts as many, but at most as the whole
+	// A request with the work of many requests counts as many requests, but at most as the whole
 	// burst.
 	now.pass(time.Second)
 	if err := two.Request(1_000_000); err != nil {
@@ -545,7 +549,7 @@ func TestQuotas(t *testing.T) {
 	q.Changed()
 	now.pass(5 * time.Second)
 	lists := 0
-	for range 1000 { // 10 s
+	for range 1000 { // these 1,000 steps take 10 s of simulated time
 		now.pass(10 * time.Millisecond)
 		if two.List() == nil {
 			lists++
@@ -555,7 +559,7 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("%d lists of a flood are made in ten seconds, want 2 a second and 10 at once", lists)
 	}
 	refused(t, two.List(), nodeapi.CodeQuotaExceeded, "2 pages of keys a second at this node, and 10 at once")
-	for two.Request(1) == nil { // use up what was refilled meanwhile
+	for two.Request(1) == nil { // use up the quota that was refilled meanwhile
 	}
 	// A new connection does not get a new burst.
 	one.Close()
@@ -573,7 +577,7 @@ func TestQuotas(t *testing.T) {
 	if q.Keys("blue") != 4 {
 		t.Error(q.Keys("blue"))
 	}
-	// Unused accounts are forgotten.
+	// Accounts that are not used are deleted.
 	one.Close()
 	other.Close()
 	now.pass(2 * time.Minute)

@@ -10,40 +10,41 @@ import (
 type Kind int
 
 const (
-	// Unknown: nothing reliable is known about the caller. It may do nothing.
+	// Unknown means that nothing reliable is known about the caller. It has no rights.
 	Unknown Kind = iota
-	// Process is a process of this machine that is in no pod.
+	// Process is a process of this machine that is not in a pod.
 	Process
-	// Pod is a process in a pod of Kubernetes.
+	// Pod is a process in a Kubernetes pod.
 	Pod
-	// TCP is a caller that connected over TCP; nothing is known about it.
+	// TCP is a caller that connected over TCP. Nothing is known about its process.
 	TCP
 )
 
 // Caller identifies the program at the other end of a connection. It is immutable.
 type Caller struct {
 	Kind Kind
-	// Credentials of a local process, in a pod or not, at the time when it connected.
+	// PID, UID, GID and Groups are those of a process of this machine when it connected. The
+	// process may be in a pod.
 	PID      int32
 	UID, GID uint32
-	Groups   []uint32 // its supplementary groups
-	// PodUID is the pod's UID, in the form in which the kubelet writes it into the control group's
-	// name.
+	Groups   []uint32 // supplementary groups of the process
+	// PodUID is the UID of the pod, as the kubelet writes it in the name of the pod's control
+	// group.
 	PodUID string
-	// Address of a TCP caller.
+	// Address is the address of a TCP caller.
 	Address string
-	// Why nothing is known (for Unknown).
+	// Why says why nothing is known about a caller of kind Unknown.
 	Why string
 }
 
-// Is reports whether two values describe the same caller.
+// Is reports whether c and d describe the same caller.
 func (c Caller) Is(d Caller) bool {
 	return c.Kind == d.Kind && c.PID == d.PID && c.UID == d.UID && c.GID == d.GID && c.PodUID == d.PodUID &&
 		c.Address == d.Address && c.Why == d.Why && slices.Equal(c.Groups, d.Groups)
 }
 
-// Principal is the key under which the server stores request identities, so that one caller does
-// not get the answers of another that claims the same name.
+// Principal returns the key under which the server stores request identities. It differs between
+// callers, so a caller cannot get the answers of another caller by using the same client name.
 func (c Caller) Principal() string {
 	switch c.Kind {
 	case Pod:
@@ -56,7 +57,7 @@ func (c Caller) Principal() string {
 	return "unknown"
 }
 
-// String names the caller in refusals and logs.
+// String returns a description of the caller for error messages and logs.
 func (c Caller) String() string {
 	switch c.Kind {
 	case Pod:
@@ -69,18 +70,18 @@ func (c Caller) String() string {
 	return "a caller of whom nothing is known: " + c.Why
 }
 
-// Namer is an Authorizer that has better names for callers than String gives.
+// Namer is an Authorizer that has better names for callers than String returns.
 type Namer interface {
 	Name(c Caller) string
 }
 
-// Verb is an operation on a namespace's keys.
+// Verb is an operation on the keys of a namespace.
 type Verb int
 
-// The verbs. A caller that may write does not automatically have the right to read.
+// These are the verbs. The right to write does not include the right to read.
 const (
 	Read   Verb = iota
-	Watch       // keys, services, locks: follow changes
+	Watch       // follow changes of keys, services and locks
 	Write       // write and delete existing keys
 	Create      // create keys that do not exist
 	numVerbs
@@ -95,17 +96,19 @@ func (v Verb) String() string {
 	return verbs[v]
 }
 
-// Authorizer decides what each caller may do. It is safe for concurrent use.
+// Authorizer decides what each caller is allowed to do. It is safe for concurrent use.
 type Authorizer interface {
-	// Namespace is the caller's own namespace, which applies to requests that name none. "": the
-	// caller has none. Namespace may wait, as long as ctx lets it, for information about a pod that
-	// has just started.
+	// Namespace returns the caller's own namespace, which applies to requests that name no
+	// namespace. It returns "" if the caller has none. Namespace may wait, until ctx ends, for
+	// information about a pod that has just started.
 	Namespace(ctx context.Context, c Caller) (string, error)
-	// Authorize returns nil, or a *node.Error: CodePermissionDenied with the name of the rule that
-	// refuses, CodeInvalidArgument if the name cannot be a namespace's, CodeUnavailable if the API
-	// server cannot be asked, and CodeQuotaExceeded if the caller causes too many questions.
+	// Authorize returns nil if the caller has the right, and otherwise a *node.Error. The code is
+	// CodePermissionDenied, with the name of the rule that refuses the request, or
+	// CodeInvalidArgument if no namespace can have the name. It is CodeUnavailable if the API
+	// server cannot be reached, and CodeQuotaExceeded if the caller causes too many requests to the
+	// API server.
 	Authorize(ctx context.Context, c Caller, v Verb, namespace string) error
-	// Subject names the account to which the caller's connections, watches and requests are
-	// charged.
+	// Subject returns the name of the account to which the caller's connections, watches and
+	// requests are charged.
 	Subject(c Caller) string
 }

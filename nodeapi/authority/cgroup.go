@@ -15,20 +15,22 @@ import (
 //	systemd   /kubepods.slice/kubepods-burstable.slice/
 //	          kubepods-burstable-pod<UID, with _ for ->.slice/cri-containerd-<id>.scope
 //
-// The path may have more components before "kubepods": from --cgroup-root, in a cluster whose nodes
-// are containers, or "kubelet" in kind. If the reader has a control group namespace of its own (as
-// containers have, with version 2), the path begins with ".." for each step up to the common
-// ancestor, and the common part is left out. At most the kubelet's own folders are left out this
-// way.
+// The path may have more components before "kubepods". They come from --cgroup-root, or from the
+// container of a node that is itself a container. In kind the component is "kubelet". The process
+// that reads the path may have its own control group namespace, as containers with version 2 do.
+// Then the path begins with ".." for each step up to the common ancestor, and lacks the common
+// part. The common part consists at most of the kubelet's own folders.
 //
-// A process that may make control groups below its own (in a container with a writable
-// /sys/fs/cgroup, or a user to whom systemd has delegated some) can give them any name. So the
-// outermost pod folder in the path determines the pod, and only root can have created the folders
-// above it. With systemd, these are slices whose names continue each other from the root on (a
-// user's own slices are below a service). With cgroupfs, they are a prefix that the operator has
-// configured, or the prefix of the pod that this process itself is in.
+// Some processes may make control groups below their own, with any name. Examples are a process in
+// a container with a writable /sys/fs/cgroup, or a user to whom systemd has delegated control
+// groups. So the outermost pod folder in the path determines the pod, and only root can have
+// created the folders above it. With systemd, the folders above it are slices. From the root on,
+// the name of each slice extends the name of the slice above it. A user's own slices are always
+// below a service. With cgroupfs, the folders above it are a prefix. The operator has configured
+// the prefix, or it is the prefix of this process's own pod.
 
-// uidPattern matches a pod's UID: one from the API server or, for a static pod, a hash without "-".
+// uidPattern matches the UID of a pod. The API server makes the UID or, for a static pod, it is a
+// hash without "-".
 const uidPattern = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
 
 var (
@@ -36,23 +38,24 @@ var (
 	podFolder = regexp.MustCompile(`^pod` + uidPattern + `$`)
 )
 
-// ErrForged is wrapped by errors about control groups that contradict each other, or that look like
-// a pod's in a place where no pod can be.
+// ErrForged means that the control groups of a process contradict each other, or look like those of
+// a pod in a place where no pod can be. Other errors wrap it.
 var ErrForged = errors.New("control groups that nobody should have")
 
-// Cgroups identifies pods by the control groups of their processes.
+// Cgroups finds the pod of a process by the process's control groups.
 type Cgroups struct {
-	// Prefix is the path before "kubepods": "" or "/", or for example the kubelet's --cgroup-root.
+	// Prefix is the path before "kubepods". It is "", "/" or, for example, the kubelet's
+	// --cgroup-root.
 	Prefix string
 }
 
-// maxCgroupFile bounds how much of /proc/PID/cgroup is read: a path has at most 4,096 bytes, and
-// version 1 has one for each of a dozen controllers.
+// maxCgroupFile is the maximum number of bytes that are read from /proc/PID/cgroup. A path has at
+// most 4,096 bytes, and version 1 has one path for each of a dozen controllers.
 const maxCgroupFile = 64 << 10
 
-// PodUID finds the UID of the pod that a process is in, from its /proc/PID/cgroup; "": the process
-// is in no pod. With version 1, which has a path for each controller, all paths that name a pod
-// must name the same.
+// PodUID returns the UID of the pod that a process is in. It finds the pod in the text of the
+// process's /proc/PID/cgroup. It returns "" if the process is not in a pod. Version 1 has a path
+// for each controller, and all paths that name a pod must name the same pod.
 func (g Cgroups) PodUID(file string) (string, error) {
 	found := ""
 	for line := range strings.Lines(file) {
@@ -74,7 +77,7 @@ func (g Cgroups) PodUID(file string) (string, error) {
 	return found, nil
 }
 
-// ofPath finds the pod in one path.
+// ofPath returns the UID of the pod that one path names.
 func (g Cgroups) ofPath(path string) string {
 	relative := false
 	for strings.HasPrefix(path, "/..") && (len(path) == 3 || path[3] == '/') {
@@ -99,8 +102,8 @@ func (g Cgroups) ofPath(path string) string {
 	return byFolders(steps, relative)
 }
 
-// bySystemd follows slices from the outermost on. The name of each extends the name of the slice
-// around it. In a relative path the first slice may have any name.
+// bySystemd follows the slices in a path from the outermost slice on. The name of each slice
+// extends the name of the slice around it. In a relative path the first slice may have any name.
 func bySystemd(steps []string, relative bool) string {
 	parent := ""
 	for i, s := range steps {
@@ -118,7 +121,8 @@ func bySystemd(steps []string, relative bool) string {
 	return ""
 }
 
-// continues reports whether a slice may be in another one or, with parent "", at the root.
+// continues reports whether slice can be directly below the slice parent. An empty parent means the
+// root.
 func continues(parent, slice string) bool {
 	name, ok := strings.CutSuffix(slice, ".slice")
 	above := name[:max(strings.LastIndexByte(name, '-'), 0)]
@@ -128,13 +132,14 @@ func continues(parent, slice string) bool {
 	return ok && above == parent
 }
 
-// kubeletFolders are the folders around a pod's folder, without systemd.
+// kubeletFolders are the folders around a pod's folder if systemd does not manage the control
+// groups.
 var kubeletFolders = []string{"kubelet", "kubepods", "burstable", "besteffort", "guaranteed"}
 
-// byFolders parses kubelet/kubepods/burstable/pod<UID>. A relative path may lack components on the
-// left.
+// byFolders parses a path such as kubelet/kubepods/burstable/pod<UID>. A relative path may lack
+// components at the beginning.
 func byFolders(steps []string, relative bool) string {
-	level := 0 // number of expected folders found so far: kubelet, kubepods, a class
+	level := 0 // number of expected folders found up to here: kubelet, kubepods, and a class such as burstable
 	for i, s := range steps {
 		switch {
 		case s == "kubelet" && level < 1:
@@ -154,8 +159,8 @@ func byFolders(steps []string, relative bool) string {
 	return ""
 }
 
-// PrefixOf finds the path before "kubepods" in the /proc/self/cgroup of a process that is in a pod
-// and has no control group namespace of its own; "" if it cannot be determined.
+// PrefixOf returns the path before "kubepods" in a /proc/self/cgroup. The process must be in a pod
+// without its own control group namespace. PrefixOf returns "" if it cannot determine the path.
 func PrefixOf(own string) string {
 	for line := range strings.Lines(own) {
 		_, rest, _ := strings.Cut(line, ":")

@@ -18,10 +18,10 @@ const (
 	id   = "2c8d1b7e4f5a6c9d0e1f2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f"
 )
 
-// under converts a UID to the form in the names of systemd's slices.
+// under converts a UID to the form that the names of systemd's slices have.
 func under(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
 
-// TestPodOfCgroup uses paths that kubelets and container runtimes create.
+// TestPodOfCgroup checks paths of control groups that kubelets and container runtimes create.
 func TestPodOfCgroup(t *testing.T) {
 	v1 := func(path string) string {
 		var out strings.Builder
@@ -63,7 +63,8 @@ func TestPodOfCgroup(t *testing.T) {
 		{"no pod: a container of docker's", "", "0::/system.slice/docker-" + id + ".scope\n", ""},
 		{"no pod: the agent's own", "", "0::/../../../../system.slice/containerd.service\n", ""},
 
-		// Paths of an attacker that may make control groups below its own.
+		// The following paths could be made by an attacker that may make control groups below its
+		// own.
 		{"nested in a pod", "", "0::/kubepods.slice/kubepods-pod" + under(uidA) + ".slice/cri-containerd-" + id + ".scope/kubepods.slice/kubepods-pod" + under(uidB) + ".slice/cri-containerd-" + id + ".scope\n", uidA},
 		{"nested in a pod, cgroupfs", "", "0::/kubepods/pod" + uidA + "/" + id + "/kubepods/burstable/pod" + uidB + "/" + id + "\n", uidA},
 		{"nested in a pod, of the other driver", "", "0::/kubepods/pod" + uidA + "/" + id + "/kubepods.slice/kubepods-pod" + under(uidB) + ".slice\n", uidA},
@@ -114,14 +115,14 @@ func TestPrefixOf(t *testing.T) {
 	}
 }
 
-// FuzzPodUID searches for a path below a pod or a user that is mistaken for another pod.
+// FuzzPodUID searches for a path below a pod or a user that PodUID attributes to another pod.
 func FuzzPodUID(f *testing.F) {
 	f.Add("kubepods/burstable/pod" + uidB + "/x")
 	f.Add("kubepods.slice/kubepods-pod" + under(uidB) + ".slice")
 	f.Add("../../pod" + uidB)
 	f.Fuzz(func(t *testing.T, below string) {
 		if strings.ContainsAny(below, "\n\x00") || strings.HasPrefix(below, "/..") {
-			return // the kernel does not create such a name
+			return // the kernel does not allow such a name
 		}
 		for _, s := range strings.Split(below, "/") {
 			if s == ".." {
@@ -141,12 +142,13 @@ func FuzzPodUID(f *testing.F) {
 	})
 }
 
-// TestKernelWritesIt puts a process into such control groups, of each version on this machine, and
-// reads the kernel's text.
+// TestKernelWritesIt puts a process into control groups like those of a pod, and checks what the
+// kernel writes to /proc. It does so for each version of control groups on this machine.
 func TestKernelWritesIt(t *testing.T) {
 	for name, dirs := range map[string][]string{
 		"version-1": {"/sys/fs/cgroup/pids"},
-		"version-2": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, // next to version 1, or without it
+		// version 2 alongside version 1, or version 2 alone
+		"version-2": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dir := range dirs {
@@ -165,8 +167,8 @@ func TestKernelWritesIt(t *testing.T) {
 	}
 }
 
-// kernelWrites makes control groups like a pod's, and inside them others like another pod's, below
-// a root.
+// kernelWrites makes control groups like those of a pod below root. Inside them it makes control
+// groups like those of another pod.
 func kernelWrites(t *testing.T, root string) {
 	t.Helper()
 	own := "netcraq-authority-test"
@@ -207,8 +209,9 @@ func kernelWrites(t *testing.T, root string) {
 	}
 }
 
-// TestKernelNamespace reads a process's control group from the control group namespace of another
-// pod, as an agent in a container does with version 2. The path then lacks the common part.
+// TestKernelNamespace reads the control group of a process from within the control group namespace
+// of another pod. An agent in a container does this with version 2. The path then lacks the common
+// part.
 func TestKernelNamespace(t *testing.T) {
 	root := ""
 	for _, dir := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {

@@ -6,13 +6,14 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// denied is a refusal by the named rule. do tells the user what to do about it.
+// denied makes the error for a request that a rule refuses. The argument do tells the user what to
+// do about it.
 func denied(rule, do, format string, args ...any) *nodeapi.Error {
 	return &nodeapi.Error{Code: nodeapi.CodePermissionDenied, Do: do,
 		Message: fmt.Sprintf(format, args...) + " (rule " + rule + ")"}
 }
 
-// The rules that refusals name. docs/node-api.md explains them.
+// These are the rules that refusals name. docs/node-api.md explains them.
 const (
 	ruleUnknown      = "unknown-caller"
 	rulePodGone      = "pod-gone"

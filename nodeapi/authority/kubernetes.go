@@ -14,54 +14,58 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// The virtual resource that roles name; no such objects exist.
+// These are the API group and the resource that roles name. The resource is virtual: it has no
+// objects.
 const (
 	Group    = "netcraq.io"
 	Resource = "keys"
 )
 
-// kubernetesVerbs are the verbs that roles use.
+// kubernetesVerbs are the names of the verbs in Kubernetes roles.
 var kubernetesVerbs = [numVerbs]string{Read: "get", Watch: "watch", Write: "update", Create: "create"}
 
-// Review is a question to the API server: whether a service account may use a verb on the keys of a
-// namespace.
+// Review is a question to the API server. It asks whether a service account may use a verb on the
+// keys of a namespace.
 type Review struct {
 	AccountNamespace, Account string
-	Verb                      string // a verb of Kubernetes
+	Verb                      string // the name of a verb in Kubernetes roles
 	Namespace                 string
 }
 
-// Reviewer asks the API server (SubjectAccessReview).
+// Reviewer sends a Review to the API server, as a SubjectAccessReview.
 type Reviewer interface {
 	Review(ctx context.Context, r Review) (allowed bool, err error)
 }
 
-// KubernetesOptions configure a Kubernetes.
+// KubernetesOptions are the options of a Kubernetes.
 type KubernetesOptions struct {
 	Pods     Pods
 	Reviewer Reviewer
-	// Hosts decides about processes that are in no pod; nil: such processes may do nothing.
+	// Hosts decides about processes that are not in a pod. If it is nil, such processes have no
+	// rights.
 	Hosts Authorizer
-	// Durations, numbers and rates; 0: the default at the end of the comment.
-	AllowedFor   time.Duration // how long a positive answer is valid. 30 s
-	DeniedFor    time.Duration // how long a negative answer is valid. 10 s
+	// The following fields are durations, numbers and rates. If a field is 0, the default at the
+	// end of its comment applies.
+	AllowedFor   time.Duration // how long a positive answer is cached. 30 s
+	DeniedFor    time.Duration // how long a negative answer is cached. 10 s
 	ReviewTime   time.Duration // timeout of one review. 3 s
-	Answers      int           // cached answers. 4,096
-	ReviewsASec  float64       // reviews per second for the pods of one namespace. 10
-	ReviewsBurst int           // burst of reviews. 50
+	Answers      int           // maximum number of cached answers. 4,096
+	ReviewsASec  float64       // maximum number of reviews per second for the pods of one namespace. 10
+	ReviewsBurst int           // maximum burst of reviews. 50
 	PodWait      time.Duration // how long to wait for a pod that is not known yet. 3 s
 	Clock        interface{ Now() time.Time }
 }
 
-// Kubernetes is the Authorizer of a cluster's nodes. A pod may do everything with the keys of its
-// own namespace. With those of others it may do what roles allow its service account.
+// Kubernetes is the Authorizer for the nodes of a cluster. A pod may do everything with the keys of
+// its own namespace. For the keys of other namespaces, roles decide what its service account may
+// do.
 type Kubernetes struct {
 	o       KubernetesOptions
-	answers *cache.LRUExpireCache // Review -> bool
+	answers *cache.LRUExpireCache // answers by Review
 	asking  singleflight.Group
 
 	mu   sync.Mutex
-	rate map[string]*rate.Limiter // limits reviews, by the namespace of the caller
+	rate map[string]*rate.Limiter // limits the reviews for each namespace of callers
 }
 
 // NewKubernetes makes a Kubernetes.
@@ -90,8 +94,8 @@ func setDefault[T int | float64 | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// Namespace implements [Authorizer]: a pod's namespace is the one it is in. Namespace may wait,
-// because the agent may learn of a pod only after it has begun to run.
+// Namespace implements [Authorizer]. The namespace of a pod is its Kubernetes namespace. Namespace
+// may wait, because the agent may learn of a pod only after the pod has begun to run.
 func (k *Kubernetes) Namespace(ctx context.Context, c Caller) (string, error) {
 	switch {
 	case c.Kind == Pod:
@@ -151,7 +155,7 @@ func (k *Kubernetes) Authorize(ctx context.Context, c Caller, v Verb, namespace 
 	return nil
 }
 
-// Name implements [Namer]: a pod of this node by its namespace and name.
+// Name implements [Namer]. It names a pod of this node by its namespace and name.
 func (k *Kubernetes) Name(c Caller) string {
 	if c.Kind == Pod {
 		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
@@ -161,7 +165,7 @@ func (k *Kubernetes) Name(c Caller) string {
 	return c.String()
 }
 
-// Subject implements [Authorizer]. A pod's subject is its namespace.
+// Subject implements [Authorizer]. The subject of a pod is its namespace.
 func (k *Kubernetes) Subject(c Caller) string {
 	if c.Kind == Pod {
 		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
@@ -182,8 +186,8 @@ func podGone(c Caller) error {
 	return denied(rulePodGone, "connect again from a pod that runs", "%s is not, or not any more, a pod of this node", c)
 }
 
-// review returns a cached answer or asks. It fails if the API server cannot be asked, because a
-// caller without an answer has no rights.
+// review returns the cached answer to a question, or asks the API server. It fails if the API
+// server cannot be reached. In this case the caller has no rights.
 func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 	if v, ok := k.answers.Get(q); ok {
 		return v.(bool), nil
@@ -192,8 +196,8 @@ func (k *Kubernetes) review(ctx context.Context, q Review) (bool, error) {
 		return false, &nodeapi.Error{Code: nodeapi.CodeQuotaExceeded, Do: "try again later, and use fewer namespaces",
 			Message: fmt.Sprintf("namespace %s asks for rights in other namespaces more than %g times a second", q.AccountNamespace, k.o.ReviewsASec)}
 	}
-	// Concurrent callers with the same question wait for this answer. It is not canceled when the
-	// first caller gives up.
+	// Concurrent callers with the same question wait for the same answer. The request is not
+	// canceled when the first caller gives up.
 	answer := k.asking.DoChan(fmt.Sprintf("%q", q), func() (any, error) {
 		if v, ok := k.answers.Get(q); ok {
 			return v, nil
@@ -231,14 +235,14 @@ func unavailable(err error) error {
 		Message: fmt.Sprintf("the API server does not say whether this is allowed: %v", err)}
 }
 
-// mayAsk limits how often requests of one namespace's pods cause a question to the API server.
+// mayAsk limits the rate at which the pods of one namespace cause questions to the API server.
 func (k *Kubernetes) mayAsk(namespace string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.o.Clock.Now()
 	l := k.rate[namespace]
 	if l == nil {
-		// forget namespaces whose pods have caused no question for a while
+		// delete the limiters of namespaces whose pods have caused no question for a while
 		for n, old := range k.rate {
 			if old.TokensAt(now) >= float64(k.o.ReviewsBurst) {
 				delete(k.rate, n)

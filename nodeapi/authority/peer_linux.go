@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identifier finds out which caller is behind a connection.
+// Identifier identifies the callers of connections.
 type Identifier struct {
-	// Cgroups finds the pod of a process; nil: this machine has no pods, so none are looked up.
+	// Cgroups finds the pod of a process. It is nil if this machine has no pods.
 	Cgroups *Cgroups
-	// Proc is where procfs is mounted; "": /proc.
+	// Proc is the folder where procfs is mounted. If it is empty, the folder is /proc.
 	Proc string
 }
 
-// Identify returns the caller that has connected. It never fails; if nothing is known about the
-// caller, the result is Unknown.
+// Identify returns the caller that has opened the connection. It never fails. If nothing is known
+// about the caller, the result is Unknown.
 //
-// For a Unix socket the kernel records the process that called connect (SO_PEERCRED) by its PID,
-// and reuses that number after the process has gone. So Identify holds the process by a pidfd while
-// it reads its control group, and then checks that it existed all the time. From Linux 6.5 on the
-// pidfd comes from the socket (SO_PEERPIDFD), and there is no gap. On older kernels it is opened by
-// number, so a process that gets that number between connect and accept is mistaken for the one
-// that connected.
+// For a Unix socket, the kernel records the PID of the process that called connect (SO_PEERCRED).
+// When the process has ended, the kernel may give its PID to another process. So Identify opens a
+// pidfd of the process, reads the process's control group, and then checks that the process still
+// exists. From Linux 6.5 on, the socket returns the pidfd (SO_PEERPIDFD), so there is no race. On
+// older kernels Identify opens the pidfd by the PID. If another process gets this PID between
+// connect and accept, Identify takes that process for the caller.
 func (i Identifier) Identify(nc net.Conn) Caller {
 	if a := nc.RemoteAddr(); a != nil && a.Network() != "unix" {
 		return Caller{Kind: TCP, Address: a.String()}
@@ -87,7 +87,7 @@ func (i Identifier) identify(socket int) (Caller, error) {
 	return c, nil
 }
 
-// podOf finds the pod of a process that a pidfd refers to.
+// podOf returns the UID of the pod of the process that a pidfd refers to.
 func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	proc := i.Proc
 	if proc == "" {
@@ -105,7 +105,8 @@ func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	if len(text) > maxCgroupFile {
 		return "", fmt.Errorf("the control groups of the process have more than %d bytes", maxCgroupFile)
 	}
-	// The text belongs to the process that connected only if that process existed until now.
+	// This check proves that the process that connected has existed until now, so the text that was
+	// read belongs to it.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", fmt.Errorf("the process that connected has gone: %w", err)
 	}
@@ -132,7 +133,7 @@ func peerGroups(socket int) ([]uint32, error) {
 	}
 }
 
-// OwnPrefix is the path before the pods' control groups, as far as this process can see.
+// OwnPrefix returns the path before the control groups of pods, as far as this process can see it.
 func OwnPrefix() string {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// The test's own program also acts as the process that connects. With "connect PATH" it connects,
-// and waits until its input ends. With "pass PATH" it hands its connection to its parent
-// (descriptor 3), and ends.
+// The test binary also acts as the process that connects. With the arguments "connect PATH" it
+// connects, and waits until its input ends. With "pass PATH" it passes its connection to its parent
+// on descriptor 3, and ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && (os.Args[1] == "connect" || os.Args[1] == "pass") {
 		if err := connectFor(os.Args[1], os.Args[2]); err != nil {
@@ -64,7 +64,7 @@ func listen(t *testing.T) (*net.UnixListener, string) {
 	return l, path
 }
 
-// self returns the path of this program.
+// self returns the path of the test binary.
 func self(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -74,7 +74,8 @@ func self(t *testing.T) string {
 	return exe
 }
 
-// process starts a program that connects to a socket. The returned function ends it.
+// process starts the test binary as a process that connects to a socket. The returned function ends
+// the process.
 func process(t *testing.T, program, path string, as *syscall.Credential) (*exec.Cmd, func()) {
 	t.Helper()
 	cmd := exec.Command(program, "connect", path)
@@ -97,7 +98,7 @@ func process(t *testing.T, program, path string, as *syscall.Credential) (*exec.
 	return cmd, end
 }
 
-// proc makes a /proc in which processes are in the given control groups.
+// proc makes a fake /proc, in which the processes are in the given control groups.
 func proc(t *testing.T, of map[int]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,7 +176,7 @@ func TestIdentifyAnotherUser(t *testing.T) {
 	for g := range uint32(100) {
 		many = append(many, 5000+g)
 	}
-	program, err := os.ReadFile(self(t)) // make a copy that every user can start
+	program, err := os.ReadFile(self(t)) // make a copy of the test binary that every user can start
 	if err == nil {
 		err = os.WriteFile(dir+"/program", program, 0o755)
 	}
@@ -190,9 +191,9 @@ func TestIdentifyAnotherUser(t *testing.T) {
 	}
 }
 
-// TestPassedSocket: a process hands its connection to another process and ends. The caller is not
-// the process that holds the connection now. The PID of the process that connected may belong to
-// any process by now, so it proves nothing.
+// TestPassedSocket checks a process that passes its connection to another process and ends. The
+// caller is not the process that holds the connection now. Any process may have the PID of the
+// process that connected, so the PID proves nothing.
 func TestPassedSocket(t *testing.T) {
 	l, path := listen(t)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -203,7 +204,7 @@ func TestPassedSocket(t *testing.T) {
 	defer ours.Close()
 	cmd := exec.Command(self(t), "pass", path)
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
-	if err := cmd.Run(); err != nil { // it has ended, and its PID is free
+	if err := cmd.Run(); err != nil { // after Run the process has ended, and its PID is free
 		t.Fatal(err)
 	}
 	theirs.Close()
@@ -225,7 +226,7 @@ func TestPassedSocket(t *testing.T) {
 		t.Fatal("the connection does not live in the other's hands:", err)
 	}
 	nc := accept(t, l)
-	// Another process, in a pod, has got its PID.
+	// Another process, in a pod, has got the PID.
 	reused := proc(t, map[int]string{
 		cmd.Process.Pid: "/kubepods/pod" + uidB + "/" + id, os.Getpid(): "/kubepods/pod" + uidA + "/" + id})
 	got := Identifier{Cgroups: &Cgroups{}, Proc: reused}.Identify(nc)
@@ -234,8 +235,8 @@ func TestPassedSocket(t *testing.T) {
 	}
 }
 
-// TestPassedWhileItLives: the process that connected still runs, so the connection has its rights.
-// The process that holds the connection does not matter.
+// TestPassedWhileItLives checks a passed connection while the process that connected still runs.
+// The connection has the rights of that process, whichever process holds the connection.
 func TestPassedWhileItLives(t *testing.T) {
 	l, path := listen(t)
 	cmd, end := process(t, self(t), path, nil)

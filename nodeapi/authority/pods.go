@@ -6,11 +6,12 @@ type PodInfo struct {
 	Namespace, Name, ServiceAccountName string
 }
 
-// Pods knows the pods of this node. It is safe for concurrent use, and fast, because every request
-// calls it.
+// Pods finds the pods of this node. It is safe for concurrent use. It must be fast, because every
+// request calls it.
 type Pods interface {
-	// Pod finds a pod by its UID. A pod that has ended is not found.
+	// Pod returns the pod with a UID. It does not find pods that have ended.
 	Pod(uid string) (PodInfo, bool)
-	// Changed is closed with the next change. Call it before Pod, so that no change is missed.
+	// Changed returns a channel that is closed at the next change. To miss no change, call Changed
+	// before Pod.
 	Changed() <-chan struct{}
 }

@@ -15,7 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Policy is an operator's decision about callers that are in no pod, and about quotas:
+// Policy contains an operator's rules for callers that are not in a pod, and the quotas. For
+// example:
 //
 //	callers:
 //	  - user: alice                    # a name or a number; or group:, or tcp: true, or all: true
@@ -28,9 +29,9 @@ import (
 //	  "*": {durable: false}            # namespaces that are not named here
 //	  blue: {durable: true}            # new keys are kept in etcd
 //
-// read includes watch; write includes read and creating keys. "*" stands for all namespaces. If
-// several entries match a caller, their rights add up, and the first namespace that one of them
-// names is the caller's.
+// The access read includes watch, and write includes read and the creation of keys. The name "*"
+// stands for all namespaces. If several entries match a caller, the caller has the rights of all of
+// them. The first namespace that such an entry names is the caller's own namespace.
 type Policy struct {
 	callers []rule
 	quotas  map[string]Quota
@@ -39,17 +40,17 @@ type Policy struct {
 }
 
 type rule struct {
-	who       string // the caller, for error messages
+	who       string // the caller that the entry matches, for error messages
 	uid, gid  *uint32
 	tcp, all  bool
 	namespace string
 	access    map[string]Access
 }
 
-// Access is a policy's grant to a caller in a namespace.
+// Access is the access of a caller to a namespace that a policy grants.
 type Access int
 
-// Fields of a policy.
+// These are the values of access in a policy.
 const (
 	NoAccess Access = iota
 	ReadAccess
@@ -67,7 +68,7 @@ func (a Access) allows(v Verb) bool {
 	return false
 }
 
-// allNamespaces stands for all namespaces in a policy's access.
+// allNamespaces stands for all namespaces in the access field of a policy.
 const allNamespaces = "*"
 
 type policyFile struct {
@@ -91,7 +92,7 @@ type Users interface {
 	Group(name string) (uint32, error)
 }
 
-// System resolves this machine's users and groups.
+// System resolves the users and groups of this machine.
 type System struct{}
 
 // User implements [Users].
@@ -117,8 +118,8 @@ func number(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// ParsePolicy reads a policy. It rejects a policy that it does not fully understand, because an
-// error in a policy must not grant or deny more than the operator meant.
+// ParsePolicy parses a policy. It rejects a policy with any part that it does not understand,
+// because a mistake must not grant or deny more than the operator meant.
 func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -189,14 +190,15 @@ func ParsePolicy(text []byte, users Users) (*Policy, error) {
 	return p, p.readQuotas(f.Quotas)
 }
 
-// readQuotas fills a quota's missing fields from the default, and the default's from DefaultQuota.
+// readQuotas parses the quotas. Fields that are missing in a quota come from the default quota.
+// Fields that are missing in the default quota come from DefaultQuota.
 func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 	const base = "default"
 	read := func(name string, q Quota) (Quota, error) {
 		n := nodes[name]
 		b, err := yaml.Marshal(&n)
 		if err == nil {
-			d := yaml.NewDecoder(bytes.NewReader(b)) // Node.Decode accepts unknown fields
+			d := yaml.NewDecoder(bytes.NewReader(b)) // use a decoder, because Node.Decode accepts unknown fields
 			d.KnownFields(true)
 			err = d.Decode(&q)
 		}
@@ -228,7 +230,8 @@ func (p *Policy) readQuotas(nodes map[string]yaml.Node) error {
 	return nil
 }
 
-// resolve returns the number for a name, or the number itself if the name is a number.
+// resolve returns the number of a user or group by its name. If the name is a number, it returns
+// this number.
 func resolve(name string, look func(string) (uint32, error)) (*uint32, error) {
 	if n, err := number(name); err == nil {
 		return &n, nil
@@ -245,8 +248,8 @@ func (p *Policy) Quota(subject string) Quota {
 	return p.base
 }
 
-// Durable reports whether a namespace's new keys are kept in etcd, and whether the policy specifies
-// that.
+// Durable reports whether etcd stores the new keys of a namespace. The result `said` reports
+// whether the policy specifies this.
 func (p *Policy) Durable(namespace string) (durable, said bool) {
 	if durable, said = p.durable[namespace]; !said {
 		durable, said = p.durable[allNamespaces]
@@ -254,7 +257,7 @@ func (p *Policy) Durable(namespace string) (durable, said bool) {
 	return durable, said
 }
 
-// HasDurable reports whether any namespace's keys are kept in etcd.
+// HasDurable reports whether etcd stores the new keys of any namespace.
 func (p *Policy) HasDurable() bool {
 	for _, durable := range p.durable {
 		if durable {
@@ -325,12 +328,12 @@ func (p *Policy) stranger(c Caller) error {
 	return denied(ruleUnknown, "", "%s", c)
 }
 
-// Subject implements [Authorizer]. The subject is the user, and not a namespace, because several
-// users may have rights in one.
+// Subject implements [Authorizer]. The subject is the user instead of a namespace, because several
+// users may have rights in the same namespace.
 func (p *Policy) Subject(c Caller) string { return c.Principal() }
 
-// Files is the Authorizer without a policy: any process that may open the socket's file may do
-// everything. Own is the namespace of requests that name none.
+// Files is the Authorizer for a server without a policy. Any process that may open the socket's
+// file may do everything. Own is the namespace for requests that name no namespace.
 type Files struct{ Own string }
 
 // Namespace implements [Authorizer].

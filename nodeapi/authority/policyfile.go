@@ -10,15 +10,17 @@ import (
 	"time"
 )
 
-// maxPolicy bounds a policy's file, in bytes.
+// maxPolicy is the maximum size of a policy file, in bytes.
 const maxPolicy = 1 << 20
 
-// PolicyFile is a policy that is read again when its file has changed. It is an [Authorizer].
+// PolicyFile is an [Authorizer] that reads its policy from a file. It reads the file again when the
+// file has changed.
 type PolicyFile struct {
-	// Own is the namespace of callers that the policy names without a namespace. Set it before use.
+	// Own is the namespace of callers for which the policy names no namespace. It must be set
+	// before use.
 	Own string
 
-	// check, if not nil, refuses policies that this server cannot enforce.
+	// refuses policies that this server cannot enforce; may be nil
 	check func(*Policy) error
 
 	path  string
@@ -31,16 +33,16 @@ type loaded struct {
 	stamp stamp
 }
 
-// stamp identifies a version of a file. An editor, and Kubernetes with a ConfigMap, replaces the
-// file by a new one.
+// stamp identifies a version of a file. It detects that a file was replaced by a new file, which
+// editors do, and Kubernetes does for a ConfigMap.
 type stamp struct {
 	device, inode uint64
 	size          int64
 	modified      time.Time
 }
 
-// OpenPolicy reads a policy's file. check, if not nil, refuses policies that this server cannot
-// enforce, both now and when the file changes.
+// OpenPolicy reads a policy file. The function check, if not nil, refuses policies that this server
+// cannot enforce. It is called now, and whenever the file changes.
 func OpenPolicy(path string, users Users, check func(*Policy) error) (*PolicyFile, error) {
 	f := &PolicyFile{path: path, users: users, check: check}
 	_, err := f.look()
@@ -83,8 +85,8 @@ func (f *PolicyFile) look() (bool, error) {
 	return true, nil
 }
 
-// Follow checks for changes at an interval until ctx ends, and reports them. If a new policy is
-// invalid, it logs the error, and the old policy stays in force.
+// Follow checks at an interval whether the file has changed, until ctx ends, and reports changes.
+// If a new policy is invalid, Follow logs the error, and the old policy stays in force.
 func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -127,7 +129,7 @@ func (f *PolicyFile) Subject(c Caller) string { return f.now.Load().Subject(c) }
 // Quota returns the limits of a subject.
 func (f *PolicyFile) Quota(subject string) Quota { return f.now.Load().Quota(subject) }
 
-// Durable is Policy.Durable of the current policy.
+// Durable returns the result of Policy.Durable for the current policy.
 func (f *PolicyFile) Durable(namespace string) (durable, said bool) {
 	return f.now.Load().Durable(namespace)
 }

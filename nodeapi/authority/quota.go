@@ -11,20 +11,21 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Quota is how much of a node, and of the chains, one namespace may use. A value of 0 allows
-// nothing.
+// Quota limits how much of a node and of the chains one namespace may use. The value 0 in a field
+// allows nothing.
 type Quota struct {
-	// Connections and Watches (followed keys and prefixes) are the most at one time on this node.
+	// Connections is the maximum number of connections to this node at a time. Watches is the
+	// maximum number of watched keys and prefixes on this node at a time.
 	Connections int `yaml:"connections"`
 	Watches     int `yaml:"watches"`
-	// RequestsPerSecond is the average rate on this node; Burst is how many requests may come at
-	// once.
+	// RequestsPerSecond is the maximum average rate of requests to this node. Burst is the maximum
+	// number of requests at once.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
 	Burst             int     `yaml:"burst"`
-	// ListsPerSecond is the average rate of listed pages on this node. Five times as many may come
-	// at once.
+	// ListsPerSecond is the maximum average rate of list pages on this node. Five times as many
+	// pages may be requested at once.
 	ListsPerSecond float64 `yaml:"listsPerSecond"`
-	// Keys is the most keys of the namespace in all chains together.
+	// Keys is the maximum number of keys of the namespace in all chains together.
 	Keys int `yaml:"keys"`
 }
 
@@ -32,7 +33,7 @@ type Quota struct {
 var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000,
 	ListsPerSecond: 20, Keys: 10_000}
 
-// listBurst is the maximum number of lists at once.
+// listBurst returns the maximum number of list pages that may be requested at once.
 func (q Quota) listBurst() int { return int(min(math.Ceil(5*q.ListsPerSecond), math.MaxInt32)) }
 
 func (q Quota) check() error {
@@ -46,7 +47,7 @@ func (q Quota) check() error {
 	return nil
 }
 
-// Quotas counts what each namespace uses of this node. It is safe for concurrent use.
+// Quotas counts the resources of this node that each namespace uses. It is safe for concurrent use.
 type Quotas struct {
 	clock interface{ Now() time.Time }
 	of    func(subject string) Quota
@@ -61,8 +62,8 @@ type usage struct {
 	requests, lists      *rate.Limiter
 }
 
-// NewQuotas creates a Quotas. of returns the limits of a subject (see [Authorizer]); they may
-// change, see Changed. A nil clock is the wall clock.
+// NewQuotas creates a Quotas. The function `of` returns the limits of a subject (see [Authorizer]).
+// If the limits change later, the caller must call Changed. A nil clock means the wall clock.
 func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }) *Quotas {
 	if clock == nil {
 		clock = wallClock{}
@@ -70,8 +71,8 @@ func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }
 	return &Quotas{of: of, clock: clock, used: map[string]*usage{}, swept: clock.Now()}
 }
 
-// Changed reports that quotas have changed. A subject above its new quota keeps what it has, but
-// gets no more.
+// Changed must be called when quotas have changed. A subject that exceeds its new quota keeps what
+// it has, but gets nothing more.
 func (q *Quotas) Changed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,8 +89,8 @@ func (q *Quotas) Changed() {
 // sweepEvery is the interval at which idle accounts are closed.
 const sweepEvery = time.Minute
 
-// sweep closes accounts that use nothing and have their full burst, so that a caller gains nothing
-// by connecting again. q.mu is held.
+// sweep closes accounts that use nothing and have their full burst available. So a caller gains
+// nothing by connecting again. The caller holds q.mu.
 func (q *Quotas) sweep() {
 	now := q.clock.Now()
 	if now.Sub(q.swept) < sweepEvery {
@@ -104,14 +105,14 @@ func (q *Quotas) sweep() {
 	}
 }
 
-// Account is the account of a connection; all connections of its subject share a limit.
+// Account is the account of one connection. All connections of a subject share the limits.
 type Account struct {
 	q       *Quotas
 	subject string
 	u       *usage
 }
 
-// Connect counts a connection, until Close of its account.
+// Connect counts a new connection of a subject. The connection counts until its Account is closed.
 func (q *Quotas) Connect(subject string) (*Account, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,7 +146,7 @@ func (a *Account) Connections() int {
 	return a.u.connections
 }
 
-// Watch counts n more followed keys and prefixes, until Unwatch.
+// Watch counts n more watched keys and prefixes. They count until Unwatch.
 func (a *Account) Watch(n int) error {
 	if n == 0 {
 		return nil
@@ -170,8 +171,8 @@ func (a *Account) Unwatch(n int) {
 	a.u.watches -= n
 }
 
-// Request counts a message that costs as much work as n requests. A message that costs more than
-// the burst uses up the whole burst.
+// Request counts a message that causes as much work as n requests. If this is more than the burst,
+// the message uses up the whole burst.
 func (a *Account) Request(n int) error {
 	if a.u.requests.AllowN(a.q.clock.Now(), max(min(n, a.u.requests.Burst()), 1)) {
 		return nil
@@ -180,7 +181,8 @@ func (a *Account) Request(n int) error {
 		float64(a.u.requests.Limit()), a.u.requests.Burst())
 }
 
-// List counts a page of a list, whose names the controller or etcd must search.
+// List counts a page of a list. Pages have their own limit, because the controller or etcd must
+// search for the names.
 func (a *Account) List() error {
 	if a.u.lists.AllowN(a.q.clock.Now(), 1) {
 		return nil
@@ -190,7 +192,7 @@ func (a *Account) List() error {
 		float64(a.u.lists.Limit()), a.u.lists.Burst())
 }
 
-// Keys returns how many keys a namespace may have.
+// Keys returns the maximum number of keys of a namespace.
 func (q *Quotas) Keys(namespace string) int {
 	return q.of(namespace).Keys
 }

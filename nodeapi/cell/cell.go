@@ -1,8 +1,9 @@
-// Package cell is the format of the values that the node API keeps in the store: a header, followed
-// by a program's value or by the data of coordination. docs/coordination.md is normative.
+// Package cell encodes the values that the node API keeps in the store. Such a value, called a
+// cell, is a header followed by a program's value or by the data of a lease, lock or service.
+// docs/coordination.md is normative.
 //
-// The first byte is the header: the kind in its lower four bits, and how the value is packed in the
-// three above them. The highest bit is 0. After it follow, depending on the kind:
+// The first byte is the header. Its lower four bits are the kind of the cell. The next three bits
+// say how the value is packed, and the highest bit is 0. The following data depend on the kind:
 //
 //	Plain     value
 //	Bound     lease (6 bytes), value
@@ -10,9 +11,9 @@
 //	Lock      lease (6 bytes), nonce (3 bytes), the leader's value
 //	Instance  lease (6 bytes), address
 //
-// Numbers are big-endian. A value that is shorter as a number, or as an IPv4 address with a port,
-// is stored in that form and is decoded to the same text, because the smallest profile has 16 bytes
-// for all of this.
+// Numbers are big-endian. If a value is shorter as a binary number, or as a binary IPv4 address
+// with a port, it is stored in that form. It is decoded to the same text. This saves bytes, because
+// a cell has only 16 bytes in the smallest profile.
 package cell
 
 import (
@@ -28,33 +29,33 @@ import (
 // Kind is the kind of a cell.
 type Kind byte
 
-// The kinds.
+// These are the kinds of cells.
 const (
-	Plain    Kind = iota // a program's value
-	Bound                // a program's value that is deleted when its lease ends
+	Plain    Kind = iota // a value of a program
+	Bound                // a value of a program that is deleted when its lease ends
 	Lease                // a lease
 	Lock                 // a lock, leadership or permit that a lease holds
-	Instance             // an instance of a service that lives while its lease does
+	Instance             // an instance of a service, which lives as long as its lease
 	kinds
 )
 
-// ReservedPrefix begins the names that the node API keeps for itself: programs cannot use them.
+// ReservedPrefix is the prefix of the names that the node API reserves for itself.
 const ReservedPrefix = "~"
 
-// Reserved reports whether programs may not use a name.
+// Reserved reports whether a name is reserved, so that programs cannot use it.
 func Reserved(name string) bool { return strings.HasPrefix(name, ReservedPrefix) }
 
-// Sizes of the fields, in bytes.
+// These are the sizes of the fields of a cell, in bytes.
 const (
 	leaseBytes = len(LeaseID{})
 	nonceBytes = 3
 	ttlBytes   = 3
 )
 
-// MaxTTLMillis is the longest time to live that a cell can hold.
+// MaxTTLMillis is the longest time to live, in milliseconds, that a cell can hold.
 const MaxTTLMillis = 1<<(8*ttlBytes) - 1
 
-// Overhead is how many bytes of a cell are not part of the value.
+// Overhead returns the number of bytes of a cell that are not part of the value.
 func (k Kind) Overhead() int {
 	switch k {
 	case Bound, Instance:
@@ -67,8 +68,9 @@ func (k Kind) Overhead() int {
 	return 1
 }
 
-// LeaseID names a lease within its namespace. It is chosen at random. With 10,000 leases that exist
-// or are still referred to, a new one equals one of them with a probability of 1 in 28,000,000,000.
+// LeaseID identifies a lease within its namespace. It is chosen at random. If there are 10,000
+// leases, including ended leases to which some key still refers, a new LeaseID equals one of them
+// with a probability of 1 in 28,000,000,000.
 type LeaseID [6]byte
 
 func (id LeaseID) String() string { return hex.EncodeToString(id[:]) }
@@ -85,15 +87,15 @@ func ParseLeaseID(s string) (LeaseID, error) {
 	return id, nil
 }
 
-// Nonce tells two cells of one lease apart.
+// Nonce is a random number that makes two cells of the same lease different.
 type Nonce [nonceBytes]byte
 
-// Cell is a value of the store in decoded form.
+// Cell is the decoded form of a value in the store.
 type Cell struct {
 	Kind      Kind
-	Lease     LeaseID // in a Bound, Lock or Instance: the lease that it depends on
-	Nonce     Nonce   // in a Lock
-	TTLMillis int     // in a Lease: 0 to MaxTTLMillis
+	Lease     LeaseID // the lease on which a Bound, Lock or Instance depends
+	Nonce     Nonce   // set in a Lock
+	TTLMillis int     // time to live of a Lease, from 0 to MaxTTLMillis
 	Value     []byte
 }
 
@@ -116,11 +118,11 @@ func (c Cell) Encode() []byte {
 	return append(b, packed...)
 }
 
-// ErrForeign means that the node API has not written a value: another program wrote to the key
+// ErrForeign means that the node API did not write a value. Another program wrote to the key
 // directly.
 var ErrForeign = errors.New("the value was not written by the node API")
 
-// Decode decodes a value from the store. Its Value may share b's memory.
+// Decode decodes a value from the store. The Value of the result may share memory with b.
 func Decode(b []byte) (Cell, error) {
 	if len(b) == 0 {
 		return Cell{}, ErrForeign
@@ -145,7 +147,7 @@ func Decode(b []byte) (Cell, error) {
 	return c, err
 }
 
-// packing is how a value is encoded.
+// packing says how a value is encoded.
 type packing byte
 
 const (
@@ -154,7 +156,7 @@ const (
 	address         // IPv4 address and port
 )
 
-// pack chooses the shortest encoding. unpack restores the same bytes.
+// pack chooses the shortest encoding of a value. The function unpack restores the same bytes.
 func pack(value []byte) (packing, []byte) {
 	if n := len(value); n < 2 || n > len("255.255.255.255:65535") || !decimal(value[n-1]) {
 		return raw, value
@@ -195,7 +197,7 @@ func unpack(how packing, b []byte) ([]byte, error) {
 	return nil, ErrForeign
 }
 
-// PackedLen returns how many bytes a value takes in a cell.
+// PackedLen returns the number of bytes that a value takes in a cell.
 func PackedLen(value []byte) int {
 	_, b := pack(value)
 	return len(b)

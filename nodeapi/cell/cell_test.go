@@ -50,8 +50,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// The smallest profile has room for the longest number bound to a lease, and for an address in each
-// kind that has one.
+// TestSixteenBytes checks that certain cells fit the smallest profile: the longest number bound to
+// a lease, and an address in each kind of cell that has one.
 func TestSixteenBytes(t *testing.T) {
 	for _, c := range []Cell{
 		{Kind: Bound, Value: []byte(strconv.Itoa(math.MinInt64))},
@@ -86,7 +86,8 @@ func TestLeaseIDs(t *testing.T) {
 	}
 }
 
-// Decoded bytes are either refused or encoded to the same bytes. Encoding preserves values.
+// FuzzDecode checks that decoded bytes are either refused or encoded to the same bytes again. It
+// also checks that encoding preserves values.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"", "\x00on", "\x10\xF9", "\x20123456", "\x01123456x", "\x03123456789", "-0", "1.2.3.4:5"} {
 		f.Add([]byte(s))

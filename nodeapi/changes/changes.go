@@ -1,4 +1,4 @@
-// Package changes fills streams with commits of a namespace's keys.
+// Package changes is a source of streams. It fills a stream with commits of a namespace's keys.
 package changes
 
 import (
@@ -13,19 +13,20 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Keys is a source of streams: the keys of a namespace whose names begin with a prefix. Each record
-// is a node.Event in JSON, and its mark is the version. All changes of a key are in one partition,
-// in order. As with any watch, versions that are replaced before they are reported are only
-// counted.
+// Keys fills a stream with changes of the keys of a namespace whose names begin with a prefix. Each
+// record is a node.Event in JSON, and the mark of the record is the version of the key. All changes
+// of a key are in the same partition, in order. As with any watch, versions that are replaced
+// before they are reported are only counted.
 type Keys struct {
-	// Watch is store.Store's Watch that reports changes in the form for programs.
+	// Watch does what the method Watch of store.Store does, but reports changes as events for
+	// programs.
 	Watch func(ctx context.Context, w store.Watch, tell func([]nodeapi.Event)) error
 
 	Namespace, Prefix string
 }
 
-// Run implements source.Source. For keys with records still in the stream, it reports only newer
-// versions; for other keys it first reports their state again.
+// Run implements source.Source. For a key that has records in the stream, it reports only newer
+// versions. For any other key it first reports the state.
 func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 	after := map[string]wire.Version{}
 	to.Had(func(r stream.Record) {
@@ -63,8 +64,8 @@ func (k *Keys) Run(ctx context.Context, to source.Sink) error {
 
 var errTooLarge = &nodeapi.Error{Code: nodeapi.CodeTooLarge}
 
-// record encodes an event as a record. If the value does not fit, it is left out, and the record
-// says so.
+// record encodes an event as a record. If the value does not fit, the record contains only the
+// information that the value is missing.
 func record(e nodeapi.Event, most int) (r stream.Record, ok bool) {
 	v, err := wire.ParseVersion(e.Version)
 	if err != nil {

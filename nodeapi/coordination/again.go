@@ -9,24 +9,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Before the server repeats an answer to a caller that did not get it, the functions below check
-// whether the answer is still true. If it is not, the error says why: CodeLeaseGone or CodeNotHeld.
-// Any other error means that this is unknown. o belongs to the connection that gets the answer. It
-// matters if the request names no lease, because everything bound to another connection's lease
-// ends with that connection.
+// Before the server repeats an answer that a caller did not get, the functions below check whether
+// the answer is still true. If it is not, the error has the code CodeLeaseGone or CodeNotHeld. Any
+// other error means that this is unknown. The argument o belongs to the connection that gets the
+// answer. It matters if the request names no lease, because keys that are bound to another
+// connection's lease end with that connection.
 
-// LockStays checks Lock's answer.
+// LockStays checks whether an answer of Lock is still true.
 func (s *Service) LockStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, lockPrefix)
 }
 
-// LeadershipStays checks Campaign's answer.
+// LeadershipStays checks whether an answer of Campaign is still true.
 func (s *Service) LeadershipStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
 	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, electionPrefix)
 }
 
-// PermitStays checks Acquire's answer.
+// PermitStays checks whether an answer of Acquire is still true.
 func (s *Service) PermitStays(ctx context.Context, ns string, o *Owner, d nodeapi.LockData,
 	a nodeapi.LockAnswer) error {
 	return s.tokenStays(ctx, ns, o, d, a, permitPrefix)
@@ -48,7 +48,7 @@ func (s *Service) tokenStays(ctx context.Context, ns string, o *Owner, d nodeapi
 	return s.stays(ctx, o, d.Lease, a.Lease, key, version)
 }
 
-// RegistrationStays checks RegisterService's answer.
+// RegistrationStays checks whether an answer of RegisterService is still true.
 func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData,
 	a nodeapi.Instance) error {
 	key, err := instanceKey(ns, d.Service, a.Instance)
@@ -58,7 +58,7 @@ func (s *Service) RegistrationStays(ctx context.Context, ns string, o *Owner, d 
 	return s.stays(ctx, o, d.Lease, a.Lease, key, 0)
 }
 
-// LeaseStays checks the answers of Grant and KeepAlive.
+// LeaseStays checks whether an answer of Grant or KeepAlive is still true.
 func (s *Service) LeaseStays(ctx context.Context, ns, lease string) error {
 	k, err := parseLease(ns, lease)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Service) LeaseStays(ctx context.Context, ns, lease string) error {
 	return s.lives(ctx, k, k.store())
 }
 
-// stays checks whether a key is still bound to the lease in the answer, with the given version
-// unless that is 0.
+// stays checks whether a key is still bound to the lease in the answer. If version is not 0, the
+// key must also still have this version.
 func (s *Service) stays(ctx context.Context, o *Owner, asked, lease string, key store.Key, version wire.Version) error {
 	k, err := parseLease(key.Namespace, lease)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Value is a key as a program sees it: the item without the cell's header, and the lease that it is
-// bound to, or "". A key whose lease is gone is not found.
+// Value is a key as a program sees it. It has the item without the cell's header, and the lease
+// that the key is bound to, or "". A key whose lease has ended counts as not found.
 type Value struct {
 	store.Item
 	Lease string
 }
 
-// Get reads a program's key.
+// Get reads a key of a program.
 func (s *Service) Get(ctx context.Context, key store.Key, eventual bool) (Value, error) {
 	item, err := s.store.Get(ctx, key, eventual)
 	if err != nil {
@@ -25,10 +25,10 @@ func (s *Service) Get(ctx context.Context, key store.Key, eventual bool) (Value,
 	return s.Resolve(ctx, item, eventual)
 }
 
-// Resolve turns an item that was just read from the store into what a program sees. For a plain
-// item it only removes the header. For one that is bound to a lease it reads the lease, and deletes
-// the key if the lease is gone; it then returns the state after the deletion. If the item was read
-// linearizably, Resolve is linearizable too.
+// Resolve converts an item that was just read from the store into what a program sees. For a plain
+// item, it only removes the header. For an item that is bound to a lease, it reads the lease. If
+// the lease has ended, Resolve deletes the key, and returns the state after the deletion. If the
+// item was read linearizably, the result is linearizable, too.
 func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (Value, error) {
 	for {
 		if !item.Found {
@@ -48,15 +48,15 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		switch alive, err := s.alive(ctx, k, item.Key, eventual); {
 		case err != nil:
 			return Value{}, err
-		// the lease was alive when the item was read, too, since a lease never comes back
+		// the lease was also alive when the item was read, because an ended lease never comes back
 		case alive:
 			return Value{Item: found, Lease: k.id.String()}, nil
 		}
 		if eventual {
 			return Value{Item: store.Item{Key: item.Key, Version: item.Version}}, nil
 		}
-		// The lease may have ended before the item was read, or after another write replaced the
-		// item. The conditional deletion shows which.
+		// The lease may have ended before the item was read, or only after another write replaced
+		// the item. The conditional deletion shows which is true.
 		after, deleted, err := s.store.CompareAndDelete(ctx, item.Key, item.Version)
 		if err != nil {
 			if after, err = s.store.Get(ctx, item.Key, false); err != nil {
@@ -71,9 +71,9 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 	}
 }
 
-// Watch is like the store's Watch, but also follows the leases of the keys. If a lease lapses, its
-// keys are deleted, and the watch reports that. Each change goes through Resolve, which may find a
-// deletion by another Service.
+// Watch does what the store's Watch does, and also follows the leases of the keys. If a lease
+// expires, its keys are deleted, and the watch reports the deletions. Each change passes through
+// Resolve. So the watch may also report a deletion that another Service made.
 func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	hangs := map[string]*user{}
 	release := func(name string) {
@@ -105,7 +105,7 @@ func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Ch
 	})
 }
 
-// Put writes a program's value, bound to a lease unless that is "".
+// Put writes a value of a program. The key is bound to a lease, unless lease is "".
 func (s *Service) Put(ctx context.Context, key store.Key, value []byte, lease string) (wire.Version, error) {
 	b, done, err := s.encode(ctx, key, value, lease)
 	if err != nil {
@@ -115,7 +115,8 @@ func (s *Service) Put(ctx context.Context, key store.Key, value []byte, lease st
 	return s.store.Put(ctx, key, b)
 }
 
-// CompareAndSwap writes a program's value over a version, bound to a lease unless that is "".
+// CompareAndSwap writes a value of a program if the key has the expected version. The key is bound
+// to a lease, unless lease is "".
 func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wire.Version, value []byte,
 	lease string) (Value, bool, error) {
 	b, done, err := s.encode(ctx, key, value, lease)
@@ -135,9 +136,9 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 	return v, false, err
 }
 
-// encode builds the cell; it refuses a value that does not fit and a lease that is gone. After the
-// write, done registers the key as bound to the lease; if the lease has gone meanwhile, done
-// deletes the key.
+// encode returns the cell for a value. It refuses a value that does not fit, and a lease that has
+// ended. The caller must call the returned function `done` after the write. This function registers
+// the key as bound to the lease. If the lease has ended meanwhile, it deletes the key.
 func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
 	err error) {
 	if lease == "" {

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Campaign acquires the leadership, or waits for it. The value identifies the leader to others.
+// Campaign acquires the leadership, or waits for it. The value in d identifies the leader to other
+// programs.
 func (s *Service) Campaign(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, electionPrefix, "election", d.Name, 0)
 	if err != nil {
@@ -48,13 +49,14 @@ func (s *Service) Leader(ctx context.Context, ns string, d nodeapi.LeaderData) (
 			return nodeapi.LeaderAnswer{}, err
 		case !item.Found:
 			return nodeapi.LeaderAnswer{}, nil
-		case !free: // the lease was alive when the item was read, too
+		case !free: // the lease is alive, so it was also alive when the item was read
 			c, err := cell.Decode(item.Value)
 			return nodeapi.LeaderAnswer{Found: true, Value: string(c.Value), Token: token(item.Version)}, err
 		}
 		before := item.Version
 		if item, err = s.store.Get(ctx, key, false); err == nil && item.Version == before {
-			return nodeapi.LeaderAnswer{}, nil // its lease was gone before the item was read
+			// the leader's lease had ended before the item was read, so there is no leader
+			return nodeapi.LeaderAnswer{}, nil
 		}
 	}
 	return nodeapi.LeaderAnswer{}, err

@@ -8,52 +8,57 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lease is what this Service knows about a lease: the version that it saw last, and since when it
-// has seen no later one. When the time to live and the margin have passed since then, this Service
-// ends the lease. Guarded by Service.mu.
+// lease is what this Service knows about a lease. It has the newest version that the Service has
+// seen, and the time when it saw this version. If no newer version appears until the time to live
+// and the margin have passed, this Service ends the lease. Service.mu guards the fields.
 type lease struct {
 	key     leaseKey
-	version wire.Version // 0: not read yet
+	version wire.Version // newest version that was seen; 0 means that the lease was not read yet
 	value   []byte
-	mark    []byte // mark of the node that granted it
+	mark    []byte // mark of the node that granted the lease, see nodeMark
 	ttl     time.Duration
-	since   time.Time // a time at which the lease already had that version
-	// newest is the start of a read that found this version, so the version was still the newest
-	// one then. Zero: no such time is known for this version.
+	since   time.Time // a time at which the lease already had this version
+	// newest is the start of a read that found this version. So no newer version existed at that
+	// time. Zero means that no such time is known for this version.
 	newest time.Time
-	// lives is a time before the version was written, so the lease's holder was alive after it.
-	// Zero: no such time is known.
+	// lives is a time before this version was written. So the holder of the lease was alive after
+	// that time. Zero means that no such time is known.
 	lives time.Time
-	// asking is set while a read for lives is under way; ask is when the next such read is due.
+	// asking is set during a read that determines lives. ask is the time when the next such read is
+	// due.
 	asking bool
 	ask    time.Time
-	// keep makes the Service check the lease until it is gone, because it was granted here or
-	// something was bound to it here. Without keep and without users, one check after the time to
-	// live is enough.
+	// keep makes the Service check the lease until the lease has ended. It is set if the lease was
+	// granted here, or a key was bound to the lease here. Without keep and without users, the
+	// Service checks the lease only once, after the time to live.
 	keep bool
-	// holder is who was granted the lease here (WithHolder); nil: not known
+	// holder is the program to which this Service granted the lease (WithHolder). It is nil if not
+	// known.
 	holder any
 	bound  map[store.Key]struct{} // keys that are deleted with the lease
 	users  map[*user]struct{}
 
-	timer     func() bool // stops the timer; nil: none runs
+	timer     func() bool // stops the timer for the next check; nil if no timer runs
 	stopWatch context.CancelFunc
 }
 
 // user is a caller that waits for changes of a lease.
 type user struct {
 	lease *lease
-	watch bool // report each new version at once, not only when it is next read
-	// wake is called, with Service.mu held, when the lease is gone, or was renewed. It must not
-	// block.
+	// whether to watch the lease and report each new version at once; otherwise new versions are
+	// noticed at the next read
+	watch bool
+	// wake is called when the lease has ended or was renewed. The caller of wake holds Service.mu,
+	// so wake must not block.
 	wake func(gone bool)
 }
 
-// maxPassing bounds the leases that the Service watches only because it has read a key that is
-// bound to them.
+// maxPassing is the maximum number of known leases at which the Service still begins to watch a
+// lease only because it has read a key that is bound to it.
 const maxPassing = 1 << 16
 
-// get finds the lease in the table, or puts it there. s.mu is held.
+// get returns the entry of a lease in the table, and creates it if necessary. The caller holds
+// s.mu.
 func (s *Service) get(k leaseKey) *lease {
 	l := s.leases[k]
 	if l == nil {
@@ -64,8 +69,8 @@ func (s *Service) get(k leaseKey) *lease {
 	return l
 }
 
-// see records the state of a lease's key that was just read or written; here is set if this Service
-// wrote it. It returns the time to live, and false if the lease is gone.
+// see records the state of a lease's key that was just read or written. The argument `here` says
+// that this Service wrote it. see returns the time to live, and false if the lease has ended.
 func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bool) {
 	c, ttl, ok := leaseTTL(item)
 	if !ok {
@@ -109,11 +114,11 @@ func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	}
 }
 
-// asks is the interval between reads of a lease whose lives field is needed. If a new version
-// appears between two reads, it was written after the first one.
+// asks returns the interval at which a lease is read to determine its field `lives`. If a new
+// version appears between two reads, it was written after the first read.
 func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
 
-// asked reads the lease, for lives.
+// asked reads a lease to determine the field `lives` of the lease.
 func (s *Service) asked(ctx context.Context, l *lease) {
 	begin := s.clock.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -148,7 +153,7 @@ func (s *Service) lastSeen(k leaseKey) (store.Item, bool) {
 	return store.Item{Key: k.store(), Found: true, Value: l.value, Version: l.version}, true
 }
 
-// arm schedules the next check of the lease. s.mu is held.
+// arm schedules the next check of a lease. The caller holds s.mu.
 func (s *Service) arm(l *lease, after time.Duration) {
 	l.disarm()
 	if !s.closed {
@@ -163,7 +168,7 @@ func (l *lease) disarm() {
 	}
 }
 
-// lookNow makes the Service read the lease, if it is still in the table.
+// lookNow makes the Service read a lease now, if the lease is in the table.
 func (s *Service) lookNow(k leaseKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +177,7 @@ func (s *Service) lookNow(k leaseKey) {
 	}
 }
 
-// look reads the lease when its time may have run out, and ends it if so.
+// look reads a lease whose time may have run out. If it has, look ends the lease.
 func (s *Service) look(ctx context.Context, l *lease) {
 	item, err := s.store.Get(ctx, l.key.store(), false)
 	s.mu.Lock()
@@ -192,7 +197,7 @@ func (s *Service) look(ctx context.Context, l *lease) {
 		s.arm(l, rest)
 		s.mu.Unlock()
 		return
-	// other Services check it
+	// another Service has renewed the lease and checks it, so this Service need not
 	case !same && item.Found && l.version != 0 && !l.keep && len(l.users) == 0:
 		s.forget(l)
 		s.mu.Unlock()
@@ -200,8 +205,8 @@ func (s *Service) look(ctx context.Context, l *lease) {
 	}
 	s.mu.Unlock()
 	if same {
-		// If the lease was renewed meanwhile, this write fails, and the newer version is then seen
-		// like any other.
+		// If the lease was renewed meanwhile, this deletion fails, and the next read finds the
+		// newer version.
 		if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {
 			s.mu.Lock()
 			if s.leases[l.key] == l {
@@ -214,7 +219,7 @@ func (s *Service) look(ctx context.Context, l *lease) {
 	s.see(l.key, item, false)
 }
 
-// forget drops the lease from the table. s.mu is held.
+// forget removes a lease from the table. The caller holds s.mu.
 func (s *Service) forget(l *lease) {
 	l.disarm()
 	if l.stopWatch != nil {
@@ -223,7 +228,8 @@ func (s *Service) forget(l *lease) {
 	delete(s.leases, l.key)
 }
 
-// lost notes that a lease is gone, and deletes the keys that this Service knows to be bound to it.
+// lost records that a lease has ended, and deletes the keys that this Service knows to be bound to
+// it.
 func (s *Service) lost(k leaseKey) {
 	s.mu.Lock()
 	l := s.leases[k]
@@ -245,21 +251,21 @@ func (s *Service) lost(k leaseKey) {
 	}
 }
 
-// bind notes that a key is bound to a lease, so that the key is deleted with the lease. If the
-// lease is already gone, the key is deleted soon.
+// bind records that a key is bound to a lease, so that the key is deleted with the lease. If the
+// lease has already ended, the key is deleted soon.
 func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	l := s.get(k)
 	l.keep = true
 	l.bound[key] = struct{}{}
-	if l.timer == nil { // nothing is known about the lease
+	if l.timer == nil { // no check of the lease is scheduled, so nothing is known about the lease
 		s.arm(l, 0)
 	}
 	s.mu.Unlock()
 }
 
-// note is like bind for a key that another Service bound. It deletes the key if this Service's next
-// check finds that the lease is gone.
+// note is like bind, for a key that another Service has bound. The key is deleted if the next check
+// by this Service finds that the lease has ended.
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +279,7 @@ func (s *Service) note(k leaseKey, key store.Key) {
 	}
 }
 
-// unbind undoes bind and note.
+// unbind undoes bind or note.
 func (s *Service) unbind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,8 +288,9 @@ func (s *Service) unbind(k leaseKey, key store.Key) {
 	}
 }
 
-// follow makes the Service watch a lease until unfollow. It calls wake when the lease is gone, and
-// when it was renewed: with watch as soon as that happens, otherwise at the next read.
+// follow makes the Service watch a lease until unfollow is called. It calls wake when the lease has
+// ended or was renewed. If `watch` is true, it calls wake as soon as that happens, and otherwise at
+// the next read.
 func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +326,8 @@ func (s *Service) unfollow(u *user) {
 		l.stopWatch = nil
 	}
 	if l.timer == nil && !l.keep && len(l.users) == 0 {
-		delete(s.leases, l.key) // nothing is known about it
+		// the entry is no longer needed, because no check is scheduled and nothing depends on it
+		delete(s.leases, l.key)
 	}
 }
 
@@ -333,7 +341,7 @@ func (s *Service) watchLease(ctx context.Context, k leaseKey) {
 					if c.Found {
 						s.see(k, c.Item, false)
 					} else {
-						s.lookNow(k) // a watch may be older than the last read
+						s.lookNow(k) // read the lease again, because the watch may be older than the last read
 					}
 				}
 				pause = pauses{s: s}

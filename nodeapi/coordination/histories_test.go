@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// history is what the programs of a run observed of locks and permits.
+// history records what the programs of a test observed of locks and permits.
 type history struct {
 	begin time.Time
 
@@ -32,13 +32,13 @@ type history struct {
 	broken []string
 }
 
-// hold is a period in which a program held a lock: from the answer until it released the lock or
-// could no longer be sure that it held it, which may be at once.
+// hold is a period in which a program held a lock. It begins with the answer. It ends when the
+// program released the lock, or could no longer be sure that it held it. The period may be empty.
 type hold struct {
-	name     string // the lock's name, with the number of the permit
+	name     string // name of the lock, with the number of the permit for a semaphore
 	token    uint64
 	who      string
-	from, to time.Duration // to is set at the end
+	from, to time.Duration // `to` is set when the period ends
 }
 
 type taken struct {
@@ -70,15 +70,15 @@ func (h *history) call(client int, in taken, from time.Duration, out outcome) {
 		Return: end})
 }
 
-// lockState is the newest token of a lock, and whether the lock is held with it.
+// lockState has the newest token of a lock, and says whether the lock is held with this token.
 type lockState struct {
 	token uint64
 	held  bool
 }
 
-// locks is the model of correct answers: each token is greater than all earlier ones, and a token
-// is released once, and only while it is the newest. A program that cannot be sure that its lease
-// is alive may find the lock gone.
+// locks is the sequential model of locks. Each token must be greater than all earlier tokens. A
+// token can be released only once, and only while it is the newest. A program that cannot be sure
+// that its lease is alive may find that it has lost the lock.
 var locks = porcupine.Model{
 	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -110,11 +110,12 @@ var locks = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
 }
 
-// patience bounds the check of one history, because the search for an order may take forever.
+// patience is the time limit for checking one history, because the search for a valid order can
+// take very long.
 const patience = 10 * time.Second
 
-// check returns the errors in the history. It must not run in a bubble of synctest, whose clock
-// would stand still during the search, so that patience would never pass.
+// check returns the errors in the history. It must not be called in a synctest bubble. There the
+// clock would stand still during the search, so the time limit patience would never be reached.
 func (h *history) check(t *testing.T) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,24 +145,24 @@ func (h *history) check(t *testing.T) []string {
 	return h.broken
 }
 
-// run is a world with servers that die, a store that fails, clocks that run at different speeds,
-// and programs that acquire locks and permits.
+// run simulates servers and programs. The servers die, their store fails, and their clocks run at
+// different speeds. The programs acquire locks and permits.
 type run struct {
 	*history
 	store   *store.Memory
-	rand    *rand.Rand // only for the main program
+	rand    *rand.Rand // only for the goroutine of the test
 	mu      sync.Mutex
 	servers []*server
-	dead    map[*server]chan struct{} // closed when the server is killed
+	dead    map[*server]chan struct{} // for each server, a channel that is closed when the server is killed
 	number  int
 
-	parked sync.WaitGroup // programs that hold nothing, and stay connected
-	quiet  chan struct{}  // closed when they may end
+	parked sync.WaitGroup // counts the programs that hold nothing and stay connected
+	quiet  chan struct{}  // closed when the programs in parked may end
 }
 
 func (r *run) seed() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), r.rand.Uint64())) }
 
-// slewed returns the rate of a slewed clock (package clock).
+// slewed returns the rate of a clock that may be slewed (see package clock).
 func slewed(random *rand.Rand) float64 {
 	switch random.IntN(3) {
 	case 0:
@@ -203,7 +204,7 @@ func (r *run) trouble() {
 	p := []float64{0, 0.02, 0.1, 0.3}[r.rand.IntN(4)]
 	f := faults{refuse: p, silent: p / 2, nothing: p / 2, late: p / 2, later: 3 * time.Second,
 		delay: []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond}[r.rand.IntN(4)]}
-	if r.rand.IntN(6) == 0 { // the server is cut off from the store
+	if r.rand.IntN(6) == 0 { // refuse all calls, which cuts the server off from the store
 		f.refuse = 1
 	}
 	s, _ := r.some(r.rand)
@@ -262,8 +263,8 @@ func simulate(t *testing.T, seed uint64) []string {
 	return h.check(t)
 }
 
-// after checks the state when all programs have ended: every lock can be acquired in time, and
-// nothing stays in the store.
+// after checks the final state when all programs have ended. Every lock can be acquired in time,
+// and nothing stays in the store.
 func (r *run) after() {
 	ctx := context.Background()
 	s := r.servers[0]
@@ -290,21 +291,21 @@ func (r *run) after() {
 	}
 }
 
-// sweep deletes everything whose lease has lapsed.
+// sweep deletes all keys whose lease has expired.
 func (r *run) sweep() {
-	time.Sleep(4 * time.Second) // by then delayed calls have been executed
+	time.Sleep(4 * time.Second) // after this time, all delayed calls have been executed
 	if err := r.servers[0].Sweep(context.Background(), "ns"); err != nil {
 		r.wrong("%v", err)
 	}
 	time.Sleep(limit + 5*time.Second)
 }
 
-// limit bounds the time until a dead holder's lock can be acquired, by the slowest clock: the
-// longest time to live, the margin, and some slack.
+// limit is the maximum time until the lock of a dead holder can be acquired, by the slowest clock.
+// It is the sum of the longest time to live, the margin, and some slack.
 const limit = 3*time.Second*9/8*1001/899 + 2*time.Second
 
-// program connects, acquires something, holds it, and releases it or dies. At the end it stays
-// connected without holding anything, until quiet is closed.
+// program connects, and acquires, holds and releases locks until it dies or the test ends. At the
+// end it stays connected without holding anything, until quiet is closed.
 func (r *run) program(ctx context.Context, number int, random *rand.Rand) {
 	stays := false
 	for ctx.Err() == nil {
@@ -324,7 +325,7 @@ func (r *run) program(ctx context.Context, number int, random *rand.Rand) {
 	}
 }
 
-// client is a connection of a program.
+// client is the connection of a program to a server.
 type client struct {
 	r      *run
 	s      *server
@@ -332,7 +333,7 @@ type client struct {
 	dead   <-chan struct{}
 	rand   *rand.Rand
 	number int
-	own    *ownLease // nil: the connection's lease
+	own    *ownLease // a lease that the program keeps alive itself; nil means the connection's lease
 	died   bool
 }
 
@@ -340,15 +341,16 @@ type client struct {
 type ownLease struct {
 	id   string
 	mu   sync.Mutex
-	rate float64       // of the program's clock, which may be slewed
-	sure time.Time     // by this clock, the lease is certainly alive until then
-	gone chan struct{} // closed when that time has passed once
+	rate float64       // rate of the program's clock, which may be slewed
+	sure time.Time     // time by the program's clock until which the lease is certainly alive
+	gone chan struct{} // closed when the time sure has passed once
 }
 
 // lasts converts a duration to the program's clock.
 func (o *ownLease) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / o.rate) }
 
-// lost is closed when the program can no longer be sure that it holds the lock.
+// lost returns a channel that is closed when the program can no longer be sure that it holds the
+// lock.
 func (p *client) lost() <-chan struct{} {
 	if p.own != nil {
 		return p.own.gone
@@ -378,11 +380,12 @@ func (p *client) within(ctx context.Context, d time.Duration) (context.Context, 
 	return ctx, func() { close(stop); cancel() }
 }
 
-// run acquires one lock or permit after another. Then it waits, with its leases alive.
+// run acquires and releases one lock or permit after another. Then it waits, and its leases stay
+// alive.
 func (p *client) run(ctx context.Context, wait func()) {
 	defer func() { wait() }()
 	ttl := []int{500, 1000, 3000}[p.rand.IntN(3)]
-	if p.rand.IntN(2) == 0 { // with its own lease
+	if p.rand.IntN(2) == 0 { // use a lease that the program keeps alive itself
 		begin := time.Now()
 		in, done := p.within(ctx, 5*time.Second)
 		a, err := p.s.Grant(in, "ns", nodeapi.GrantData{TTLMillis: ttl})
@@ -411,7 +414,7 @@ func (p *client) run(ctx context.Context, wait func()) {
 		}
 		name := []string{"x", "y", "s"}[p.rand.IntN(3)]
 		var twin sync.WaitGroup
-		if p.own != nil && p.rand.IntN(3) == 0 { // two locks with the same lease, at two servers
+		if p.own != nil && p.rand.IntN(3) == 0 { // acquire two locks with the same lease, at two servers
 			s, dead := p.r.some(p.rand)
 			other := &client{r: p.r, s: s, dead: dead, rand: rand.New(rand.NewPCG(p.rand.Uint64(), 1)),
 				number: p.number + 100, o: p.o, own: p.own}
@@ -423,9 +426,9 @@ func (p *client) run(ctx context.Context, wait func()) {
 	}
 }
 
-// keep keeps the program's own lease alive, at any server, until end. If forgets is set, it
-// sometimes renews late. It is then not sure of the lease in between, although the lease may be
-// alive.
+// keep keeps the program's own lease alive until end is closed, through any server. If `forgets` is
+// true, it sometimes renews the lease late. The program is then not sure of the lease for some
+// time, although the lease may be alive.
 func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 	random := rand.New(rand.NewPCG(uint64(p.number), uint64(p.r.now())))
 	own := p.own
@@ -480,7 +483,8 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 	}
 }
 
-// take acquires a lock or permit, holds it for a while, and releases it, unless the program dies.
+// take acquires a lock or permit, holds it for a while, and releases it. It skips the release if
+// the program dies.
 func (p *client) take(ctx context.Context, ttl int, name string) {
 	d := nodeapi.LockData{Name: name, TTLMillis: ttl}
 	if p.own != nil {
@@ -502,7 +506,7 @@ func (p *client) take(ctx context.Context, ttl int, name string) {
 		a, err = p.s.Lock(in, "ns", p.o, d)
 	}
 	if err != nil || !a.Held {
-		p.died = p.died || over(p.dead) // it may have acquired it, and no one will release it
+		p.died = p.died || over(p.dead) // the program may have acquired the lock, and no program will release it
 		return
 	}
 	token, _ := strconv.ParseUint(a.Token, 10, 64)
@@ -536,12 +540,13 @@ func (p *client) take(ctx context.Context, ttl int, name string) {
 		}
 		time.Sleep(time.Second)
 	}
-	if p.rand.IntN(3) == 0 { // release with an old token, too
+	if p.rand.IntN(3) == 0 { // try to release with an old token, too
 		p.unlock(what, token, func() bool { return true })
 	}
 }
 
-// unlock reports whether the token is known to be invalid afterwards.
+// unlock releases a lock with a token. It reports whether the token is certainly invalid
+// afterwards.
 func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	s := p.s
 	if p.rand.IntN(3) == 0 {
@@ -563,8 +568,9 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	return err == nil || notHeld
 }
 
-// A lock or permit has one holder at a time, and tokens grow. A holder that renews its lease keeps
-// the lock; a dead holder's lock can be acquired in time. At the end nothing is left.
+// TestHistories checks that a lock or permit has only one holder at a time, and that tokens grow. A
+// holder that renews its lease must keep the lock. The lock of a dead holder must become available
+// in time. At the end no keys may be left.
 func TestHistories(t *testing.T) {
 	seeds := uint64(25)
 	if racedetector.Enabled {

@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lateNews is a store whose reads and watches deliver their results late.
+// lateNews is a store whose reads and watches deliver their results with a delay.
 type lateNews struct {
 	store.Store
 	mu         *sync.Mutex
 	random     *rand.Rand
-	get, watch time.Duration // maximum delays
+	get, watch time.Duration // maximum delays of reads and watches
 }
 
 func (l *lateNews) late(ctx context.Context, most time.Duration) {
@@ -43,8 +43,9 @@ func (l *lateNews) Watch(ctx context.Context, w store.Watch, tell func([]store.C
 	})
 }
 
-// However late a server's news are, it never reports an instance that has been gone for longer than
-// its time to live, and it reports those that are alive.
+// TestServicesWithLateNews checks a server that gets news from the store late. It must never report
+// an instance that has been dead for longer than its time to live, and must report the instances
+// that are alive.
 func TestServicesWithLateNews(t *testing.T) {
 	const ttl = 4 * time.Second
 	for _, late := range []lateNews{{}, {watch: ttl}, {get: ttl / 8}, {get: ttl / 8, watch: 2 * ttl}} {
@@ -56,8 +57,8 @@ func TestServicesWithLateNews(t *testing.T) {
 	}
 }
 
-// A server immediately knows the instances that it has registered and removed itself, however late
-// the news of its own writes arrive.
+// TestOwnServicesAtOnce checks that a server immediately knows the instances that it has registered
+// or removed itself, even if the news of its own writes arrives late.
 func TestOwnServicesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &lateNews{Store: store.NewMemory(64), mu: new(sync.Mutex), random: rand.New(rand.NewPCG(1, 45)),
@@ -90,8 +91,8 @@ func TestOwnServicesAtOnce(t *testing.T) {
 	})
 }
 
-// instanceThatDies keeps an instance alive at one server for some time, and queries another server
-// for it.
+// instanceThatDies keeps an instance alive at one server for some time. Meanwhile it queries
+// another server for the instance.
 func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duration) {
 	random := rand.New(rand.NewPCG(seed, 44))
 	shared := store.NewMemory(64)

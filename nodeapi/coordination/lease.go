@@ -12,19 +12,19 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Times to live, in milliseconds.
+// These are limits and defaults of times to live, in milliseconds.
 const (
 	MinTTLMillis     = 500
 	MaxTTLMillis     = 3_600_000
 	DefaultTTLMillis = 10_000
 )
 
-// margin is added to a time to live before another Service ends a lease. The clock of the program
-// that keeps the lease alive may be slewed, and the Service's is not: see package clock, which
-// defines the margin.
+// margin returns the additional time that a Service waits, beyond a time to live, before it ends a
+// lease. The clock of the program that keeps the lease alive may be slewed, and the clock of the
+// Service is not. Package clock defines the margin.
 func margin(ttl time.Duration) time.Duration { return ttl / 8 }
 
-// leaseKey names a lease.
+// leaseKey identifies a lease.
 type leaseKey struct {
 	namespace string
 	id        cell.LeaseID
@@ -46,7 +46,8 @@ func leaseGone(k leaseKey) error {
 	return nodeapi.Errorf(nodeapi.CodeLeaseGone, "grant a new one", "the lease %s has run out, or there never was such a one", k.id)
 }
 
-// checkTTL returns the requested time to live.
+// checkTTL returns the requested time to live as a duration, or an error if it is outside the
+// limits.
 func checkTTL(millis int) (time.Duration, error) {
 	if millis < MinTTLMillis || millis > MaxTTLMillis {
 		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "choose one of these", "a time to live is %d to %d ms, not %d",
@@ -55,7 +56,7 @@ func checkTTL(millis int) (time.Duration, error) {
 	return time.Duration(millis) * time.Millisecond, nil
 }
 
-// Grant makes a lease.
+// Grant creates a lease.
 func (s *Service) Grant(ctx context.Context, ns string, d nodeapi.GrantData) (nodeapi.LeaseAnswer, error) {
 	k, err := s.grant(ctx, ns, d.TTLMillis)
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 		item, mine, err := s.swap(ctx, k.store(), 0, value)
 		switch {
 		case err != nil && !nothingDone(err):
-			// the write may still be executed, leaving a lease that nobody knows about
+			// delete the lease, because the write may still be executed and leave a lease that no
+			// program knows
 			s.behind(func(ctx context.Context) {
 				if _, mine, _ := s.swap(ctx, k.store(), 0, value); mine {
 					_ = s.revoke(ctx, k)
@@ -95,7 +97,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 	}
 }
 
-// KeepAlive renews a lease for another time to live.
+// KeepAlive renews a lease. It then lives for another time to live.
 func (s *Service) KeepAlive(ctx context.Context, ns string, d nodeapi.LeaseData) (nodeapi.LeaseAnswer, error) {
 	k, err := parseLease(ns, d.Lease)
 	if err != nil {
@@ -108,8 +110,8 @@ func (s *Service) KeepAlive(ctx context.Context, ns string, d nodeapi.LeaseData)
 	return nodeapi.LeaseAnswer{Lease: d.Lease, TTLMillis: int(ttl.Milliseconds())}, nil
 }
 
-// keepAlive gives the lease's key a new version, which every Service that tracks the lease sees. It
-// never creates the key, so a lease that is gone stays gone.
+// keepAlive gives the lease's key a new version, which every Service that follows the lease sees.
+// It never creates the key, so an ended lease never comes back.
 func (s *Service) keepAlive(ctx context.Context, k leaseKey) (time.Duration, error) {
 	begin := s.clock.Now()
 	item, known := s.lastSeen(k)
@@ -157,7 +159,8 @@ func (s *Service) Revoke(ctx context.Context, ns string, d nodeapi.LeaseData) er
 	return s.revoke(ctx, k)
 }
 
-// revoke deletes the lease's key, whatever its version: no other lease ever has that name.
+// revoke deletes the lease's key, whatever its version is. It needs no version, because no other
+// lease ever has the same name.
 func (s *Service) revoke(ctx context.Context, k leaseKey) error {
 	pause := pauses{s: s}
 	for {
@@ -172,7 +175,7 @@ func (s *Service) revoke(ctx context.Context, k leaseKey) error {
 	}
 }
 
-// leaseTTL reads a lease's cell; false: it is gone.
+// leaseTTL decodes a lease's cell. It returns false if the lease has ended.
 func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
 	if !item.Found {
 		return cell.Cell{}, 0, false
@@ -184,15 +187,15 @@ func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
 	return c, time.Duration(c.TTLMillis) * time.Millisecond, true
 }
 
-// alive reads whether a lease exists, for a key that is or will be bound to it. eventual: read from
-// the nearest member of its chain.
+// alive reads whether a lease exists. The key `hangs` is bound, or will be bound, to the lease. If
+// `eventual` is true, the nearest member of the lease's chain may answer the read.
 func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventual bool) (bool, error) {
 	item, err := s.store.Get(ctx, k.store(), eventual)
 	if err != nil {
 		return false, err
 	}
 	ok := false
-	if eventual { // the result may be older than what is known, so it proves nothing
+	if eventual { // do not record the result, because it may be older than what is known
 		_, _, ok = leaseTTL(item)
 	} else {
 		_, ok = s.see(k, item, false)
@@ -203,8 +206,8 @@ func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventu
 	return ok, nil
 }
 
-// nodeMark is the part of its node's name that a lease's cell keeps: all of it or, if there is no
-// room, enough to recognize it.
+// nodeMark returns the part of a node's name that the cell of a lease stores. It is the whole name
+// or, if there is no room for it, enough to recognize the name.
 func nodeMark(name string, room int) []byte {
 	if len(name) <= room {
 		return []byte(name)
@@ -213,8 +216,8 @@ func nodeMark(name string, room int) []byte {
 	return append([]byte{0}, sum[:min(8, room-1)]...)
 }
 
-// nodeOf returns the name for a mark, and whether it is this node. The name of another node is
-// unknown if it was too long.
+// nodeOf returns the name of the node that a mark stands for, and whether it is this node. The name
+// is unknown if it belongs to another node and was too long.
 func (s *Service) nodeOf(mark []byte) (string, bool) {
 	if len(mark) > 0 && mark[0] == 0 {
 		if bytes.Equal(mark, nodeMark(s.node, len(mark))) {
@@ -225,20 +228,20 @@ func (s *Service) nodeOf(mark []byte) (string, bool) {
 	return string(mark), string(mark) == s.node
 }
 
-// swap writes value over version at, and finds out whether it did, even if the store cannot tell,
-// because no other write over that version has the same value. If it cannot find out before ctx
-// ends, the error is CodeOutcomeUnknown.
+// swap writes a value if the key has the version `at`. It finds out whether the write was executed
+// even if the store cannot tell. It can do so because no other write over that version has the same
+// value. If it cannot find out before ctx ends, the error is CodeOutcomeUnknown.
 func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
 	return s.swapAgain(ctx, key, at, value, false)
 }
 
-// swapAgain is swap after an earlier attempt. unknown says that it may have been executed, or may
-// be later.
+// swapAgain is like swap, but there may have been an earlier attempt. The argument `unknown` says
+// that the earlier attempt may have been executed, or may be executed later.
 func (s *Service) swapAgain(ctx context.Context, key store.Key, at wire.Version, value []byte, unknown bool) (
 	store.Item, bool, error) {
 	for pause := (pauses{s: s}); ; {
 		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)
-		if err == nil { // another version may come from an earlier attempt
+		if err == nil { // a different version may come from the earlier attempt
 			return item, swapped || item.Found && bytes.Equal(item.Value, value), nil
 		}
 		unknown = unknown || !nothingDone(err)

@@ -12,8 +12,8 @@ import (
 
 type holderKey struct{}
 
-// WithHolder makes Grant, and calls that use an Owner, record who holds the leases that they grant.
-// The Service does not look at holder; LeaseState and Holder return it.
+// WithHolder sets the holder of the leases that are granted with the returned context, by Grant or
+// for an Owner. The Service does not interpret holder. LeaseState and Holder return it.
 func WithHolder(ctx context.Context, holder any) context.Context {
 	return context.WithValue(ctx, holderKey{}, holder)
 }
@@ -27,8 +27,8 @@ func (s *Service) heldBy(k leaseKey, holder any) {
 	}
 }
 
-// Holder returns the recorded holder of a lease, or nil if another Service or an earlier process of
-// this one granted it.
+// Holder returns the recorded holder of a lease. It returns nil if another Service, or an earlier
+// process of this Service, granted the lease.
 func (s *Service) Holder(ns, lease string) any {
 	k, err := parseLease(ns, lease)
 	if err != nil {
@@ -42,9 +42,10 @@ func (s *Service) Holder(ns, lease string) any {
 	return nil
 }
 
-// LeaseState describes the lease of a key that was just read linearizably; false: the key is not a
-// lease's, or the lease is gone. The time left is the longest that the lease lives unless it is
-// renewed. It counts from when this Service first saw the lease's newest version.
+// LeaseState describes a lease, whose key was just read linearizably. It returns false if the key
+// is not a lease's key, or the lease has ended. The time left is the longest time that the lease
+// still lives without a renewal. It counts from when this Service first saw the newest version of
+// the lease.
 func (s *Service) LeaseState(item store.Item) (state nodeapi.LeaseState, holder any, ok bool) {
 	id, isLease := strings.CutPrefix(item.Key.Name, leasePrefix)
 	k, err := parseLease(item.Key.Namespace, id)
@@ -69,8 +70,8 @@ func (s *Service) LeaseState(item store.Item) (state nodeapi.LeaseState, holder 
 		Node: node}, holder, true
 }
 
-// heldKinds are the prefixes of the names of keys that a lease can hold, and what each prefix
-// stands for.
+// heldKinds lists the prefixes of the names of keys that a lease can hold, and the kind of thing
+// that each prefix stands for.
 var heldKinds = []struct{ prefix, kind string }{
 	{lockPrefix, nodeapi.HeldLock},
 	{electionPrefix, nodeapi.HeldElection},
@@ -78,7 +79,8 @@ var heldKinds = []struct{ prefix, kind string }{
 	{servicePrefix, nodeapi.HeldService},
 }
 
-// HeldOf says which lease holds a key, and what the key stands for; false: no lease holds it.
+// HeldOf returns which lease holds a key, and what the key stands for. It returns false if no lease
+// holds the key.
 func HeldOf(item store.Item) (nodeapi.Held, bool) {
 	c, err := cell.Decode(item.Value)
 	if !item.Found || err != nil || !c.Hangs() {

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Lock acquires a lock, or waits for it. o belongs to the connection and is needed if d names no
-// lease.
+// Lock acquires a lock, or waits for it. The owner o belongs to the connection. It is needed if d
+// names no lease.
 func (s *Service) Lock(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	key, err := named(ns, lockPrefix, "lock", d.Name, 0)
 	if err != nil {
@@ -44,7 +44,8 @@ func parseToken(token string) (wire.Version, error) {
 	return wire.Version(n), nil
 }
 
-// hold executes a taking for the lease that d names.
+// hold acquires a lock, leadership or permit as described by t. It uses the lease that d names or,
+// if d names none, a lease of o.
 func (s *Service) hold(ctx context.Context, ns string, o *Owner, d nodeapi.LockData, t taking) (nodeapi.LockAnswer,
 	error) {
 	if d.WaitMillis != nil && *d.WaitMillis < 0 {
@@ -75,23 +76,25 @@ func (s *Service) hold(ctx context.Context, ns string, o *Owner, d nodeapi.LockD
 	}
 	answer, err := t.run(ctx)
 	if answer.Held && d.Lease == "" && !o.has(t.lease) {
-		// the lease ended meanwhile; others may hold the lock
+		// the lease ended while the lock was acquired, so another program may hold the lock
 		return nodeapi.LockAnswer{}, leaseGone(t.lease)
 	}
 	return answer, err
 }
 
-// taking is a call that acquires any one of several equivalent keys.
+// taking is a call that acquires any one of several equivalent keys, for example the permits of a
+// semaphore.
 type taking struct {
 	s    *Service
 	keys []store.Key
-	line store.Key // queue key that stands for all of them
-	// computes the token; nil: the token is the version
-	token  func(store.Key, wire.Version) (string, error)
-	value  []byte // the cell's content in addition to the lease
-	lease  leaseKey
-	try    bool            // the call does not wait
-	over   <-chan struct{} // it waits until this is closed; nil: until its context ends
+	line store.Key // key of the queue in which callers wait for these keys
+	// computes the token; if nil, the token is the version
+	token func(store.Key, wire.Version) (string, error)
+	value []byte // content of the cell in addition to the lease
+	lease leaseKey
+	try   bool // if set, the call does not wait
+	// the call stops waiting when this channel is closed; if nil, it waits until its context ends
+	over   <-chan struct{}
 	wake   chan struct{}
 	answer nodeapi.LockAnswer
 }
@@ -127,13 +130,15 @@ func (t *taking) run(ctx context.Context) (nodeapi.LockAnswer, error) {
 	}
 }
 
-// held is a key that another caller holds: the item that was read, and the holder's lease.
+// held is a key that another caller holds. It has the item that was read, and the lease of the
+// holder.
 type held struct {
 	item  store.Item
 	lease leaseKey
 }
 
-// attempt tries to take the first free key. If none is free, it returns their holders.
+// attempt tries to acquire the first free key. If no key is free, it returns the holders of the
+// keys.
 func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	var others []held
 	for _, key := range t.keys {
@@ -169,8 +174,8 @@ func (t *taking) attempt(ctx context.Context) (bool, []held, error) {
 	return false, others, nil
 }
 
-// holder returns the lease that a key is bound to, or reports that the key is free, because it does
-// not exist or its lease is gone.
+// holder returns the lease that a key is bound to. It returns false if the key is free, because it
+// does not exist or its lease has ended.
 func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, error) {
 	if !item.Found {
 		return leaseKey{}, true, nil
@@ -185,15 +190,16 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	return k, !alive, err
 }
 
-// take takes a free key, if the key still has item's version. If the store has transactions, and
-// the lease existed when last seen, one transaction checks the lease and writes the key. Otherwise,
-// or if that fails, take reads the caller's lease first or, if it existed when last seen, in
-// parallel with the write. If the lease turns out to be gone, the key is given back.
+// take acquires a free key, if the key still has the version of item. If possible, it uses one
+// transaction that checks the lease and writes the key. This needs a store with transactions, and a
+// lease that existed when it was last seen. Otherwise, or if the transaction fails, take reads the
+// caller's lease and writes the key. If the lease existed when it was last seen, take does both in
+// parallel, and otherwise it reads first. If the lease has ended, take releases the key again.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
 	c := cell.Cell{Kind: cell.Lock, Lease: t.lease.id, Value: t.value}
 	draw(c.Nonce[:])
 	lease, seen := t.s.lastSeen(t.lease)
-	unsure := false // whether a transaction has taken the key
+	unsure := false // whether the transaction may have acquired the key
 	if seen && t.s.transacts(item, lease) {
 		after, taken, err := t.s.swapWith(ctx, item, lease, c.Encode())
 		switch unsure = err != nil && !nothingDone(err); {
@@ -243,7 +249,7 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 	return after, taken, nil
 }
 
-// transacts reports whether one transaction may compare and write these keys.
+// transacts reports whether one transaction may compare and write the keys of these items.
 func (s *Service) transacts(items ...store.Item) bool {
 	for _, i := range items {
 		if i.Version == 0 || !s.store.Transacts(i.Key.Namespace, i.Version) {
@@ -253,7 +259,8 @@ func (s *Service) transacts(items ...store.Item) bool {
 	return true
 }
 
-// swapWith writes a value over a key's version, if another key still has its version, too.
+// swapWith writes a value to a key if two keys are unchanged: the written key must still have the
+// version of `over`, and another key the version of `with`.
 func (s *Service) swapWith(ctx context.Context, over, with store.Item, value []byte) (store.Item, bool, error) {
 	t := store.Transaction{Namespace: over.Key.Namespace,
 		Compare: []store.Comparison{{Name: with.Key.Name, Version: with.Version},
@@ -266,8 +273,8 @@ func (s *Service) swapWith(ctx context.Context, over, with store.Item, value []b
 	return store.Item{Key: over.Key, Found: true, Value: value, Version: done.Versions[0]}, true, nil
 }
 
-// undo determines the result of a take that was abandoned, and releases the key if it was taken.
-// The take may also be executed later.
+// undo determines the result of an abandoned take, and releases the key if it was acquired. It also
+// covers the case that the take is executed later.
 func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
 		after, taken, err := s.swap(ctx, item.Key, item.Version, value)
@@ -280,7 +287,8 @@ func (s *Service) undo(ctx context.Context, item store.Item, value []byte) {
 	}
 }
 
-// wait waits until one of the keys may be free. It returns false if the call must end.
+// wait waits until one of the keys may be free. It returns false if the call must end without the
+// key.
 func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	lost := make(chan struct{})
 	defer t.s.unfollow(t.s.follow(t.lease, true, func(gone bool) {
@@ -302,7 +310,7 @@ func (t *taking) wait(ctx context.Context, others []held) (bool, error) {
 	defer stop()
 	go func() {
 		_ = t.s.store.Watch(watching, watch, func([]store.Change) { t.rouse() })
-		if t.s.sleep(watching, longestPause) { // the watch has failed: read again
+		if t.s.sleep(watching, longestPause) { // the watch has failed, so read the keys again
 			t.rouse()
 		}
 	}()
@@ -325,10 +333,10 @@ func (t *taking) rouse() {
 	}
 }
 
-// giveBack deletes a key that was taken with a version, unless the key has a different version by
-// now.
+// giveBack deletes a key that was acquired with a version. It deletes nothing if the key has
+// another version.
 func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Version) error {
-	unsure := false // an earlier attempt may have released the key
+	unsure := false // whether an earlier attempt may have released the key
 	if k, ok := s.takenAs(key, version); ok {
 		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
@@ -355,7 +363,7 @@ func (s *Service) giveBack(ctx context.Context, key store.Key, version wire.Vers
 		}
 		return notHeld(version)
 	}
-	// From here on, any write that replaces the version releases the key.
+	// From here on, any write that replaces this version releases the key.
 	for pause := (pauses{s: s}); ; {
 		after, deleted, err := s.store.CompareAndDelete(ctx, key, version)
 		switch {
@@ -377,13 +385,13 @@ func notHeld(version wire.Version) error {
 	return nodeapi.Errorf(nodeapi.CodeNotHeld, "take it again", "it is not held by token %d (any more)", uint64(version))
 }
 
-// line holds the calls that wait at this Service for the same keys. The first of them competes with
-// other Services; the others wait for their turn, in order of arrival.
+// line is a queue of calls that wait at this Service for the same keys. The first call in the queue
+// competes with other Services. The other calls wait for their turn, in order of arrival.
 type line struct {
 	waiting []chan struct{}
 }
 
-// queue waits for the call's turn. It returns false if the call ended first.
+// queue waits until it is the call's turn. It returns false if the call ended before.
 func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error) {
 	s, name := t.s, t.line
 	s.mu.Lock()
@@ -417,7 +425,7 @@ func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error)
 			}
 		}
 	}
-	select { // without Done, which begins a wait
+	select { // first without ctx.Done, because a call of Done counts as the beginning of a wait
 	case <-my:
 		return leave, true, nil
 	default:

@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants are the rules that can be disabled: each is an edit of the shipped Service that disables
-// a rule. The shipped Service has no such switches, so TestMutants builds the tests with all edits,
-// once.
+// mutants lists rules of the Service that the test can disable. For each rule it has an edit of the
+// source code. The shipped Service has no such switches. TestMutants builds the tests once, with
+// all edits.
 var mutants = []struct{ rule, file, old, new string }{
 	{"a lease is deleted by its version", "follow.go",
 		`if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {`,
@@ -107,7 +107,7 @@ var mutants = []struct{ rule, file, old, new string }{
 `},
 }
 
-// overlaid is the file with the switch that selects an edit.
+// overlaid is the source of a file with the switch that selects an edit.
 const overlaid = `package coordination
 
 import "os"
@@ -115,10 +115,10 @@ import "os"
 var leftOut = os.Getenv("NETCRAQ_TEST_LEFT_OUT")
 `
 
-// mutantSeeds is the number of seeds in which a mutant must be detected.
+// mutantSeeds is the maximum number of random seeds that the test tries to detect a mutant.
 const mutantSeeds = 400
 
-// If any one rule is disabled, some history has an error.
+// TestMutants checks that if any one rule is disabled, some history has an error.
 func TestMutants(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
@@ -143,7 +143,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestHunt runs seeds until one detects that a rule is disabled.
+// TestHunt runs random seeds until one of them detects that a rule is disabled.
 func TestHunt(t *testing.T) {
 	rule := os.Getenv("NETCRAQ_TEST_LEFT_OUT")
 	if rule == "" {
@@ -163,7 +163,7 @@ func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"overlaid.go": overlaid}
 	for _, m := range mutants {
-		if m.file != "" { // otherwise another mutant has its edit
+		if m.file != "" { // another mutant with this rule has the edit
 			sources.Edit(t, m.file, m.old, m.new)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Owner holds the leases that the Service made for one connection: one for each namespace and time
-// to live. If a request of the connection names no lease, its result is bound to one of them. Owner
-// keeps them alive until Close.
+// Owner holds the leases that the Service created for one connection. There is one lease for each
+// namespace and time to live. If a request of the connection names no lease, its lock or instance
+// is bound to one of these leases. Owner keeps the leases alive until Close.
 type Owner struct {
 	s    *Service
 	ctx  context.Context
@@ -30,7 +30,7 @@ type ownedKey struct {
 	millis    int
 }
 
-// owned is one of an Owner's leases. The goroutine that holds turn may grant the lease and read
+// owned is one lease of an Owner. Only the goroutine that has turn may grant the lease and read its
 // key.
 type owned struct {
 	turn    chan struct{}
@@ -46,12 +46,12 @@ func (s *Service) NewOwner() *Owner {
 	return o
 }
 
-// Lost is closed when one of the leases has lapsed although the Owner should have kept it alive,
-// for example because the store was unreachable for its time to live. Locks and other keys that
-// were bound to the lease are gone, and the client must be told.
+// Lost returns a channel that is closed when a lease of the Owner has expired unexpectedly. For
+// example, the store was unreachable for the time to live. Locks and other keys that were bound to
+// the lease are gone, and the client must be informed.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
-// Close starts to end the leases, and does not wait until they have ended.
+// Close starts to end the leases. It does not wait until they have ended.
 func (o *Owner) Close() {
 	o.stop()
 	o.mu.Lock()
@@ -63,10 +63,10 @@ func (o *Owner) Close() {
 	}
 }
 
-// end revokes a lease after Close.
+// end revokes a lease after Close was called.
 func (o *Owner) end(ctx context.Context, l *owned) {
 	select {
-	case l.turn <- struct{}{}: // wait for a grant that is under way
+	case l.turn <- struct{}{}: // wait for a grant that is in progress
 	case <-ctx.Done():
 		return
 	}
@@ -81,7 +81,8 @@ func (o *Owner) end(ctx context.Context, l *owned) {
 	}
 }
 
-// lease returns the Owner's lease for a namespace and a time to live, and creates it if necessary.
+// lease returns the Owner's lease for a namespace and a time to live. It creates the lease if
+// necessary.
 func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, error) {
 	if millis == 0 {
 		millis = DefaultTTLMillis
@@ -101,7 +102,7 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	if l == nil {
 		return leaseKey{}, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the connection is ending")
 	}
-	select { // without Done, which begins a wait
+	select { // first without ctx.Done, because a call of Done counts as the beginning of a wait
 	case l.turn <- struct{}{}:
 	default:
 		select {
@@ -127,8 +128,9 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	return l.key, nil
 }
 
-// keep keeps a lease alive until Close, or until it is lost. last is when the last successful
-// renewal began; now triggers a renewal at once.
+// keep keeps a lease alive until Close, or until the lease is lost. The argument `last` is the time
+// when the last successful renewal began. An element in the channel `now` triggers an immediate
+// renewal.
 func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, now <-chan struct{}) {
 	for pause := ttl / 3; o.s.sleepUntil(o.ctx, pause, now); {
 		begin := o.s.clock.Now()
@@ -149,7 +151,7 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, n
 	}
 }
 
-// has records a lease that was granted to the Owner.
+// has reports whether the Owner keeps a lease alive.
 func (o *Owner) has(k leaseKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,7 +159,7 @@ func (o *Owner) has(k leaseKey) bool {
 	return ok
 }
 
-// nudge renews a lease at once, if the Owner keeps it.
+// nudge triggers an immediate renewal of a lease, if the Owner keeps it alive.
 func (o *Owner) nudge(k leaseKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,7 +169,7 @@ func (o *Owner) nudge(k leaseKey) {
 	}
 }
 
-// lose drops a lease that was lost: the next caller gets a new one.
+// lose removes a lease that was lost, so that the next caller gets a new lease.
 func (o *Owner) lose(at ownedKey, l *owned) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,22 +6,24 @@ import (
 )
 
 // remembered caches the state of locks, so that a Service need not read a lock before it writes it.
-// The cache may be out of date: each write names the version that it replaces, and fails if the key
-// has another one. Service.mu guards it.
+// The cache may be out of date. This is safe, because each write names the version that it
+// replaces, and fails if the key has another version. Service.mu guards the cache.
 type remembered struct {
-	// keys that this Service has taken and that are not known to have been released
+	// taken has the keys that this Service has acquired, unless they are known to have been
+	// released.
 	taken map[store.Key]holding
-	// keys that this Service has deleted, each with the version of the deletion
+	// free has the keys that this Service has deleted, each with the version of the deletion.
 	free map[store.Key]wire.Version
 }
 
-// holding describes how a key was taken.
+// holding describes how a key was acquired.
 type holding struct {
 	lease   leaseKey
 	version wire.Version
 }
 
-// mostRemembered bounds each of the two maps. The Service reads keys that it does not remember.
+// mostRemembered is the maximum number of keys in each of the two maps. The Service reads keys that
+// are not in the maps.
 const mostRemembered = 1 << 14
 
 func room[V any](of map[store.Key]V) {
@@ -33,7 +35,7 @@ func room[V any](of map[store.Key]V) {
 	}
 }
 
-// hasTaken remembers that a key was taken.
+// hasTaken records that a key was acquired.
 func (s *Service) hasTaken(k leaseKey, item store.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +43,7 @@ func (s *Service) hasTaken(k leaseKey, item store.Item) {
 	s.remembered.taken[item.Key] = holding{k, item.Version}
 }
 
-// hasFreed remembers that a key was deleted; item has the version of the deletion.
+// hasFreed records that a key was deleted. The item has the version of the deletion.
 func (s *Service) hasFreed(item store.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,8 +51,8 @@ func (s *Service) hasFreed(item store.Item) {
 	s.remembered.free[item.Key] = item.Version
 }
 
-// takenAs returns, and forgets, the lease for which a key was taken with a version, if that is
-// remembered.
+// takenAs returns the lease for which a key was acquired with a version, if the cache has it. It
+// removes the entry from the cache.
 func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +64,8 @@ func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) 
 	return h.lease, true
 }
 
-// wasFree returns, and forgets, the state in which this Service left a key by deleting it, if that
-// is remembered.
+// wasFree returns the state of a key that this Service has deleted, if the cache has it. It removes
+// the entry from the cache.
 func (s *Service) wasFree(key store.Key) (store.Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

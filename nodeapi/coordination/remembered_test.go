@@ -12,12 +12,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// counting counts the calls of a store.
+// counting is a store that counts its calls.
 type counting struct {
 	store.Store
 	reads, writes atomic.Int32
 	transacts     bool
-	// lose is how many deletions are not answered, although they are done.
+	// lose is the number of following deletions that are executed but not answered.
 	lose atomic.Int32
 }
 
@@ -48,9 +48,10 @@ func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.
 	return item, deleted, err
 }
 
-// A lock that was taken and given back here before takes one write for each; whoever comes in
-// between is noticed by the versions. If the store has no transactions there is a read of the lease
-// alongside the first write.
+// TestLocksByWhatIsRemembered checks a lock that was acquired and released here before. Another
+// acquisition and release must take one write each. If another program writes the lock in between,
+// the versions must reveal it. If the store has no transactions, there is also a read of the lease
+// in parallel with the first write.
 func TestLocksByWhatIsRemembered(t *testing.T) {
 	for transacts, want := range map[bool]string{false: "10 20", true: "0 20"} {
 		t.Run(fmt.Sprint("transacts ", transacts), func(t *testing.T) {
@@ -106,27 +107,27 @@ func locksByWhatIsRemembered(t *testing.T, st *counting, want string) {
 	if got := fmt.Sprint(st.reads.Load(), st.writes.Load()); got != want {
 		t.Errorf("ten times lock and unlock: %s reads and writes, want %s", got, want)
 	}
-	// The lease was renewed elsewhere, so it has another version.
+	// Another Service has renewed the lease, so it has another version.
 	if _, err := there.KeepAlive(ctx, "n", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
 		t.Fatal(err)
 	}
 	unlock(here, lock(here, lease, true), "")
-	unlock(here, first, nodeapi.CodeNotHeld) // an old token
-	theirs := lock(there, other, true)       // makes the state remembered here obsolete
+	unlock(here, first, nodeapi.CodeNotHeld) // this token is old
+	theirs := lock(there, other, true)       // makes the cache of the first Service obsolete
 	lock(here, lease, false)
-	unlock(here, theirs, "") // any caller with the token may release it
+	unlock(here, theirs, "") // any caller with the token may release the lock
 	unlock(there, theirs, nodeapi.CodeNotHeld)
 	mine := lock(here, lease, true)
 	unlock(there, mine, "")
 	unlock(here, mine, nodeapi.CodeNotHeld)
-	// The answer to a deletion is lost, so it is unknown whether the lock was held until then.
+	// The answer to the deletion is lost, so it is unknown whether the lock was held until then.
 	mine = lock(here, lease, true)
 	st.lose.Store(1)
 	unlock(here, mine, nodeapi.CodeOutcomeUnknown)
 	lock(there, other, true)
 	lock(here, lease, false)
-	// A lock cannot be acquired with a lease that is gone, even if the lease existed when it was
-	// last seen.
+	// A lock cannot be acquired with an ended lease, even if the lease existed when it was last
+	// seen.
 	unlock(there, last, "")
 	if err := there.Revoke(ctx, "n", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
 		t.Fatal(err)

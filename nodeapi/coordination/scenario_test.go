@@ -23,8 +23,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestScenarios runs the stories in testdata/scenarios, in simulated time. A story has servers of
-// several nodes with one store, and programs that are connected to them. The lines of a story are:
+// TestScenarios runs the scenarios in testdata/scenarios, in simulated time. A scenario has servers
+// of several nodes with one store, and programs that are connected to the servers. The lines of a
+// scenario are:
 //
 //	serve SERVER [rate=R]             starts a server, whose clock runs R times as fast as time
 //	kill SERVER                       its node loses its power
@@ -36,10 +37,10 @@ import (
 //	PROGRAM: FUNCTION ARGUMENT...     a call of the node API, for example: p: lock db wait=0
 //	PROGRAM: &N FUNCTION ARGUMENT...  a call in the background; its answer is printed when it comes
 //
-// The word "secretly" hides a token in the transcript, because chance decides whether a dead
-// holder's lock is deleted or taken over. Times are truncated to a tenth of a second, because
-// chance also decides the order of simultaneous reads. Leases are named L1, L2, ... in the order in
-// which they appear; "granted" is the lease that was granted last.
+// The word "secretly" hides a token in the transcript. It is needed where chance decides whether
+// the lock of a dead holder is deleted or taken over. Times are truncated to a tenth of a second,
+// because chance also decides the order of simultaneous reads. Leases are named L1, L2 and so on,
+// in the order in which they appear. The name "granted" is the lease that was granted last.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,7 +71,7 @@ type story struct {
 	servers  map[string]*server
 	programs map[string]*program
 	leases   []string
-	granted  string // the lease that was granted last
+	granted  string // name of the lease that was granted last
 	out      strings.Builder
 
 	mu      sync.Mutex
@@ -87,14 +88,15 @@ type program struct {
 	stop  context.CancelFunc
 }
 
-// answer is a line of the transcript.
+// answer is a line of the transcript, which may be printed later.
 type answer struct {
 	at         time.Time
 	background bool
 	text       string
 }
 
-// say notes a line. It is printed after everything else that happens at the same time.
+// say records a line for the transcript. The line is printed after all other events of the same
+// time.
 func (w *story) say(background bool, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +105,8 @@ func (w *story) say(background bool, format string, args ...any) {
 
 var leaseID = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
 
-// tell prints the noted lines, with the time if it differs from that of the preceding line.
+// tell prints the recorded lines. Each line has the time if it differs from that of the preceding
+// line.
 func (w *story) tell() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,7 +182,7 @@ func (w *story) line(t *testing.T, line string) {
 // noLease is the name of a lease that never existed.
 const noLease = "000000000000"
 
-// lease returns the name of a lease.
+// lease returns the name of a lease in the transcript.
 func (w *story) lease(id string) string {
 	if id == noLease {
 		return id
@@ -226,7 +229,7 @@ func (w *story) keys() {
 	}
 }
 
-// call makes a call and returns its answer as text.
+// call makes a call of the node API, and returns its answer as text.
 func (w *story) call(p *program, function string, args []string) string {
 	var free []string
 	var hidden bool

@@ -12,14 +12,15 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// MaxPermits is the largest number of permits of a semaphore.
+// MaxPermits is the maximum number of permits of a semaphore.
 const MaxPermits = 256
 
 // permitBits is the number of bits of a token that identify the permit.
 const permitBits = 8
 
-// Acquire acquires a permit of a semaphore, or waits for one. Each permit is a key like a lock's. A
-// token is the key's version with the permit's number in the lowest bits of the sequence.
+// Acquire acquires a permit of a semaphore, or waits for one. Each permit is a key, like the key of
+// a lock. The token of a permit is the key's version, with the permit's number in the lowest bits
+// of the sequence.
 func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.LockData) (nodeapi.LockAnswer, error) {
 	if d.Permits < 1 || d.Permits > MaxPermits {
 		return nodeapi.LockAnswer{}, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "say how many there are, the same in each call",
@@ -30,7 +31,7 @@ func (s *Service) Acquire(ctx context.Context, ns string, o *Owner, d nodeapi.Lo
 		return nodeapi.LockAnswer{}, err
 	}
 	t := taking{line: permitKey(key, d.Permits), token: permitToken}
-	first := rand.IntN(d.Permits) // so that not all callers try the same one
+	first := rand.IntN(d.Permits) // begin at a random permit, so that not all callers try the same permit
 	for i := range d.Permits {
 		t.keys = append(t.keys, permitKey(key, (first+i)%d.Permits))
 	}

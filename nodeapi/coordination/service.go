@@ -19,15 +19,15 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Clock measures durations. Readings of two clocks are never compared.
+// Clock measures durations. Readings of two different clocks are never compared.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f in its own goroutine after d. stop prevents the call, unless it has already
-	// begun.
+	// AfterFunc calls f in a separate goroutine after d. The returned function stop prevents the
+	// call, unless it has already begun.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-// Monotonic is the process's clock. It may be slewed.
+// Monotonic is the monotonic clock of the process. It may be slewed.
 type Monotonic struct{}
 
 // Now implements [Clock].
@@ -37,25 +37,26 @@ func (Monotonic) Now() time.Time { return time.Now() }
 func (Monotonic) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
 // Unslewed is the machine's clock that is not slewed. Its timers may be slewed, so their callbacks
-// check Now.
+// must check Now.
 type Unslewed struct{ Monotonic }
 
-// Now implements [Clock]. Its results can be compared only with each other.
+// Now implements [Clock]. Its results can only be compared with each other.
 func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(clock.Raw()) }
 
 // Options are the options of a Service.
 type Options struct {
-	// Clock must not be slewed, because other Services measure the same time with their clocks
-	// (margin). nil: Monotonic, which is enough for tests.
+	// Clock must not be slewed, because the clocks of other Services measure the same time (see
+	// margin). If it is nil, the clock is Monotonic, which is enough for tests.
 	Clock Clock
 	Node  string // the name of this node
-	// Sweep is the average time between two sweeps of a namespace. 0: DefaultSweep; negative: no
-	// sweeps.
+	// Sweep is the average time between two sweeps of a namespace. The value 0 means DefaultSweep,
+	// and a negative value means no sweeps.
 	Sweep time.Duration
 }
 
-// Service is a node's part in the coordination. Any number of Services, on any nodes, work on one
-// store, and none depends on another one to finish an operation. It is safe for concurrent use.
+// Service implements the coordination features on one node. Any number of Services, on any nodes,
+// work on the same store. No Service depends on another Service to finish an operation. It is safe
+// for concurrent use.
 type Service struct {
 	store store.Store
 	clock Clock
@@ -69,8 +70,8 @@ type Service struct {
 
 	mu     sync.Mutex
 	closed bool
-	tidies int           // number of tasks that clean up
-	tidy   chan struct{} // closed after Close when no cleanup task is left
+	tidies int           // number of running tasks that clean up
+	tidy   chan struct{} // made by Close; closed when no task that cleans up is running
 	leases map[leaseKey]*lease
 	swept  map[string]bool
 	views  map[store.Key]*view
@@ -96,8 +97,8 @@ func New(st store.Store, o Options) *Service {
 	return s
 }
 
-// Close ends the Service. It cleans up until ctx ends, for example the leases of closed Owners; the
-// rest is left to expiry and to other Services.
+// Close ends the Service. It cleans up until ctx ends. For example, it ends the leases of closed
+// Owners. What is left expires, or other Services remove it.
 func (s *Service) Close(ctx context.Context) {
 	s.mu.Lock()
 	if !s.closed {
@@ -118,8 +119,8 @@ func (s *Service) Close(ctx context.Context) {
 	s.work.Wait()
 }
 
-// behind runs a task that only Close waits for. Once the Service is closed, only cleanup tasks may
-// start more tasks.
+// behind runs a cleanup task in the background. Close waits for such tasks. After Close, only
+// cleanup tasks may start further tasks.
 func (s *Service) behind(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,8 @@ func (s *Service) behind(f func(ctx context.Context)) {
 	})
 }
 
-// loop runs a function until the Service ends, or until the function's own context does.
+// loop runs a function until the Service ends, or until the function returns because its own
+// context has ended.
 func (s *Service) loop(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,28 +148,29 @@ func (s *Service) loop(f func()) {
 	}
 }
 
-// tryFor bounds how long the Service tries to clean up after a failure.
+// tryFor is the maximum time for which the Service tries to clean up after a failure.
 const tryFor = 10 * time.Minute
 
-// Pauses between attempts at a store that fails: the first, and the longest.
+// firstPause and longestPause are the first and the longest pause between attempts to use a store
+// that fails.
 const firstPause, longestPause = 10 * time.Millisecond, time.Second
 
-// pauses waits between attempts, longer each time.
+// pauses waits between attempts. Each pause is longer than the one before.
 type pauses struct {
 	s    *Service
 	next time.Duration
 }
 
-// wait returns false if ctx ended first.
+// wait waits for the next pause. It returns false if ctx ended first.
 func (p *pauses) wait(ctx context.Context) bool {
 	p.next = min(max(2*p.next, firstPause), longestPause)
 	return p.s.sleep(ctx, p.next)
 }
 
-// sleep returns false if ctx ended first.
+// sleep waits for a duration. It returns false if ctx ended first.
 func (s *Service) sleep(ctx context.Context, d time.Duration) bool { return s.sleepUntil(ctx, d, nil) }
 
-// sleepUntil is like sleep, but wake also ends it.
+// sleepUntil is like sleep, but also returns when wake is closed or receives a value.
 func (s *Service) sleepUntil(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	over := make(chan struct{})
 	stop := s.clock.AfterFunc(d, func() { close(over) })
@@ -182,7 +185,7 @@ func (s *Service) sleepUntil(ctx context.Context, d time.Duration, wake <-chan s
 	}
 }
 
-// The names that coordination keeps in a namespace.
+// These are prefixes of the names of keys that coordination uses in a namespace.
 const (
 	leasePrefix    = cell.ReservedPrefix + "lease/"
 	lockPrefix     = cell.ReservedPrefix + "lock/"
@@ -192,8 +195,8 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named builds a key from a name that a program has chosen. tail is the number of bytes that may
-// follow it.
+// named returns the key for a name that a program has chosen. The argument `tail` is the number of
+// bytes that may follow the name.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail
 	switch {
@@ -206,7 +209,8 @@ func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	return store.Key{Namespace: ns, Name: prefix + name}, nil
 }
 
-// nothingDone reports whether an error means that a write was not executed, and never will be.
+// nothingDone reports whether an error means that a write was not executed and will never be
+// executed.
 func nothingDone(err error) bool {
 	var e *nodeapi.Error
 	if !errors.As(err, &e) {
@@ -233,7 +237,8 @@ func passing(err error) bool {
 	return false
 }
 
-// ended is the error of a call whose context ended while it only waited.
+// ended returns the error for a call whose context ended while the call waited without having
+// changed anything.
 func ended(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nodeapi.Errorf(nodeapi.CodeTimeout, "wait for longer", "%s: the time was over; nothing was done", what)
@@ -241,7 +246,7 @@ func ended(ctx context.Context, what string) error {
 	return nodeapi.Errorf(nodeapi.CodeCanceled, "", "%s: canceled; nothing was done", what)
 }
 
-// fits refuses a value that is too long for a cell of the namespace.
+// fits returns an error if a value is too long for a cell of the namespace.
 func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
 	room := s.store.MaxValue(ns) - kind.Overhead()
 	if n := cell.PackedLen(value); n > room {
@@ -252,5 +257,5 @@ func (s *Service) fits(ns, what string, kind cell.Kind, value []byte) error {
 }
 
 func draw(b []byte) {
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // Read never fails
 }

@@ -16,22 +16,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Nearest is the order that lists the instances on this node first.
+// Nearest is the order in which the instances on this node come first.
 const Nearest = "nearest"
 
-// idleView is how long a Service continues to follow a service after its last use.
+// idleView is how long a Service continues to follow a service after the last request for the
+// service.
 const idleView = time.Minute
 
-// showLife are the delays after which the lease of a new instance is renewed early. By then the
-// followers of the service know of the instance, and they report it once they have seen a renewal.
+// showLife lists the delays after which the lease of a new instance is renewed early. By that time
+// the followers of the service know the instance. They report the instance once they have seen a
+// renewal.
 var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
 
-// grace is how long the first caller waits for the remaining instances to show that they are alive,
-// once some have done so.
+// grace is how long the first caller waits for further instances to show that they are alive, after
+// some instances have done so.
 const grace = 100 * time.Millisecond
 
-// instanceKey is the key of an instance of a service or, with instance "", the common prefix of all
-// instances' keys.
+// instanceKey returns the key of an instance of a service. If instance is "", it returns the common
+// prefix of the keys of all instances.
 func instanceKey(ns, service, instance string) (store.Key, error) {
 	key, err := named(ns, servicePrefix, "service", service, 1)
 	if err != nil {
@@ -48,8 +50,9 @@ func instanceKey(ns, service, instance string) (store.Key, error) {
 	return key, nil
 }
 
-// RegisterService makes an instance of a service known, for as long as its lease lasts. It replaces
-// an instance of the same name. o belongs to the connection and is needed if d names no lease.
+// RegisterService registers an instance of a service for as long as its lease lives. It replaces an
+// instance with the same name. The owner o belongs to the connection. It is needed if d names no
+// lease.
 func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) (nodeapi.Instance,
 	error) {
 	if d.Instance == "" {
@@ -113,8 +116,9 @@ func (s *Service) RegisterService(ctx context.Context, ns string, o *Owner, d no
 	return nodeapi.Instance{Instance: d.Instance, Address: d.Address, Node: s.node, Lease: k.id.String()}, nil
 }
 
-// DeregisterService removes the instance that this connection has registered, or the one that is
-// bound to the lease in d. It is not an error if the instance is gone already.
+// DeregisterService removes an instance of a service. The instance must have been registered by
+// this connection, or be bound to the lease in d. It is not an error if the instance does not exist
+// any longer.
 func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d nodeapi.ServiceData) error {
 	key, err := instanceKey(ns, d.Service, d.Instance)
 	if err != nil {
@@ -137,16 +141,17 @@ func (s *Service) DeregisterService(ctx context.Context, ns string, o *Owner, d 
 	if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeNotHeld}) {
 		return err
 	}
-	// The instance is gone, or another one of its name has replaced it.
+	// The instance was removed, or another instance with the same name has replaced it.
 	if v := s.following(ns, d.Service); v != nil {
-		if item, err := s.store.Get(ctx, key, false); err == nil { // otherwise its watch reports it
+		// if this read fails, the view's watch reports the change
+		if item, err := s.store.Get(ctx, key, false); err == nil {
 			v.written(item)
 		}
 	}
 	return nil
 }
 
-// following returns the view that follows a service here, or nil if there is none.
+// following returns this Service's view of a service, or nil if there is none.
 func (s *Service) following(ns, service string) *view {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -157,8 +162,8 @@ func (s *Service) following(ns, service string) *view {
 	return s.views[prefix]
 }
 
-// written records an instance that this Service has just written or removed, because the watch may
-// report it late.
+// written records an instance that this Service has just written or removed. The watch may report
+// such a change late.
 func (v *view) written(item store.Item) {
 	v.take(item)
 	v.rouse()
@@ -169,9 +174,9 @@ func (v *view) written(item store.Item) {
 	}
 }
 
-// GetService returns the instances that are alive. If the service was not used here recently, the
-// Service does not know them immediately. GetService then waits until an instance has shown that it
-// is alive, or until it is clear that none will.
+// GetService returns the instances that are alive. If this Service was not asked for the service
+// recently, it does not know the instances at once. GetService then waits until an instance has
+// shown that it is alive, or until it is clear that none will.
 func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
 	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
@@ -205,7 +210,8 @@ func (s *Service) distance(i nodeapi.Instance) int {
 	return 1
 }
 
-// WatchService reports the live instances, now and after each change, until ctx ends.
+// WatchService reports the live instances of a service at the beginning and after each change,
+// until ctx ends.
 func (s *Service) WatchService(ctx context.Context, ns, service string, tell func(nodeapi.ServiceAnswer)) error {
 	v, err := s.view(ns, service)
 	if err != nil {
@@ -230,44 +236,45 @@ func (s *Service) WatchService(ctx context.Context, ns, service string, tell fun
 	return err
 }
 
-// view is what a Service knows about a service while it is in use: its instances, which it learns
-// from a watch of their keys, and their leases, each of which it follows.
+// view is what this Service knows about a service that is in use. It has the instances, which it
+// learns from a watch of their keys. It also follows the lease of each instance.
 type view struct {
 	s      *Service
 	prefix store.Key
 	ctx    context.Context
 	stop   context.CancelFunc
-	poke   chan struct{} // signals a change of a lease
-	taking sync.Mutex    // serializes take: one item at a time
+	poke   chan struct{} // receives a value when a lease has changed
+	taking sync.Mutex    // serializes calls of take
 
-	// Guarded by Service.mu.
+	// Service.mu guards the following fields.
 	users   int
 	unused  func() bool
 	turns   int
 	nudged  bool
-	read    bool  // the initial state has been read completely
-	err     error // why it was not read
-	ready   bool  // state and settles were updated after the initial state was read
+	read    bool  // the initial state was read completely
+	err     error // why the initial state could not be read
+	ready   bool  // the fields state and settles were updated after the initial state was read
 	known   map[string]*instance
-	settles bool // callers should wait for the first live instance, or for grace
+	settles bool // callers should wait until an instance is known to be alive, or until the time grace has passed
 	born    time.Time
 	state   viewState
 }
 
-// viewState is a view's result, until next is closed.
+// viewState is the result of a view. It is valid until next is closed.
 type viewState struct {
 	live  []nodeapi.Instance
-	until time.Time // after this time one of the instances may have died
+	until time.Time // time until which no instance can have expired
 	next  chan struct{}
 }
 
 type instance struct {
 	version wire.Version
 	cell    cell.Cell
-	user    *user // nil: the instance does not exist
+	user    *user // follows the lease of the instance; nil if the instance does not exist
 }
 
-// view finds or starts the view of a service. Its user calls leave when done.
+// view finds the view of a service, and starts it if necessary. The caller must call leave when it
+// no longer uses the view.
 func (s *Service) view(ns, service string) (*view, error) {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -326,11 +333,12 @@ func (v *view) now() viewState {
 	return v.state
 }
 
-// settled waits until an instance is known to be alive, or it is known that none is.
+// settled waits until some instance is known to be alive, or until it is known that no instance is
+// alive.
 func (v *view) settled(ctx context.Context) (viewState, error) {
 	for {
 		v.s.mu.Lock()
-		// for example, the process was suspended
+		// this can happen, for example, when the process was suspended
 		if v.ready && !v.s.clock.Now().Before(v.state.until) {
 			v.update()
 		}
@@ -371,7 +379,8 @@ func (v *view) watch() {
 	}
 }
 
-// readAll reads all existing instances, because a watch does not say when it has reported them all.
+// readAll reads all existing instances. It is needed because a watch does not say when it has
+// reported all existing keys.
 func (v *view) readAll() error {
 	keys, err := v.s.store.List(v.ctx, v.prefix.Namespace, v.prefix.Name)
 	if err != nil {
@@ -387,10 +396,10 @@ func (v *view) readAll() error {
 	return nil
 }
 
-// take processes an item of an instance's key.
+// take processes the state of an instance's key.
 func (v *view) take(item store.Item) {
 	name := strings.TrimPrefix(item.Key.Name, v.prefix.Name)
-	// the key belongs to a service whose name begins with this one's
+	// ignore the key if it belongs to a service whose name only begins with this service's name
 	if name == "" || strings.Contains(name, "/") {
 		return
 	}
@@ -413,7 +422,7 @@ func (v *view) take(item store.Item) {
 	}
 	before := i.user
 	i.version, i.cell, i.user = item.Version, c, nil
-	if !there && v.read { // no older item can arrive any more
+	if !there && v.read { // delete the entry, because no older state of the key can arrive any more
 		delete(v.known, name)
 	}
 	v.s.mu.Unlock()
@@ -437,7 +446,7 @@ func (v *view) rouse() {
 	}
 }
 
-// run keeps the view's state until the view ends.
+// run updates the state of the view until the view ends.
 func (v *view) run() {
 	var mine sync.WaitGroup
 	mine.Go(func() {
@@ -469,9 +478,9 @@ func (v *view) run() {
 }
 
 // update determines which instances are alive, and until when this cannot change by itself. An
-// instance counts as alive for its lease's time to live, measured from a time that was certainly
-// before the last write of the lease. So even if news arrives late, an instance that has been gone
-// for longer is never reported. s.mu is held.
+// instance counts as alive for the time to live of its lease, measured from a time before the last
+// write of the lease. So even if news arrives late, an instance that has been dead for longer is
+// never reported. The caller holds s.mu.
 func (v *view) update() time.Duration {
 	s := v.s
 	now := s.clock.Now()
@@ -481,7 +490,7 @@ func (v *view) update() time.Duration {
 			continue
 		}
 		l := i.user.lease
-		if s.leases[l.key] != l { // it is gone
+		if s.leases[l.key] != l { // skip the instance, because its lease has ended
 			continue
 		}
 		switch {
@@ -513,7 +522,8 @@ func (v *view) update() time.Duration {
 		wait = min(wait, rest)
 	}
 	slices.SortFunc(live, func(a, b nodeapi.Instance) int { return strings.Compare(a.Instance, b.Instance) })
-	if v.read && settles && !unread && !v.nudged && !s.closed { // the watch will report the result
+	// the watches of the leases will report the result of the nudge
+	if v.read && settles && !unread && !v.nudged && !s.closed {
 		v.nudged = true
 		s.work.Go(v.nudge)
 	}
@@ -528,8 +538,8 @@ func (v *view) update() time.Duration {
 	return wait
 }
 
-// nudge asks the servers of instances to renew their leases at once, which shows that they are
-// alive. If that fails, the next regular renewal shows it.
+// nudge asks the servers of instances to renew their leases at once, which shows that the instances
+// are alive. If this fails, the next regular renewal shows it.
 func (v *view) nudge() {
 	key := nudgeKey(v.prefix)
 	if _, err := v.s.store.Put(v.ctx, key, cell.Cell{}.Encode()); err == nil {
@@ -541,13 +551,13 @@ func nudgeKey(prefix store.Key) store.Key {
 	return store.Key{Namespace: prefix.Namespace, Name: nudgePrefix + strings.TrimPrefix(prefix.Name, servicePrefix)}
 }
 
-// keeping holds the leases that are renewed at once when a service is nudged. Guarded by
-// Service.mu.
+// keeping has the leases that are renewed at once when a service is nudged. Service.mu guards it.
 type keeping struct {
 	leases map[leaseKey]*Owner
 }
 
-// keepOnNudge renews a lease whenever its service is nudged, as long as its Owner keeps it.
+// keepOnNudge renews a lease at once whenever its service is nudged, as long as the Owner keeps the
+// lease alive.
 func (s *Service) keepOnNudge(ns, service string, o *Owner, lease leaseKey) {
 	prefix, err := instanceKey(ns, service, "")
 	if err != nil {
@@ -569,7 +579,8 @@ func (s *Service) keepOnNudge(ns, service string, o *Owner, lease leaseKey) {
 	s.work.Go(func() { s.answerNudges(key, k) })
 }
 
-// answerNudges watches a service's nudges as long as an instance of it is registered here.
+// answerNudges watches the nudges of a service as long as an instance of the service is registered
+// here.
 func (s *Service) answerNudges(key store.Key, k *keeping) {
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()

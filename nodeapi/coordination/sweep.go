@@ -9,17 +9,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// DefaultSweep is the average time between two sweeps of a namespace by a Service with leases
-// there.
+// DefaultSweep is the average time between two sweeps of a namespace. A Service sweeps the
+// namespaces in which it has seen leases.
 const DefaultSweep = 10 * time.Minute
 
-// sweepPause is the time between two keys of a sweep; it keeps a sweep from slowing down other
+// sweepPause is the pause between two keys of a sweep. It prevents that a sweep slows down other
 // calls.
 const sweepPause = time.Millisecond
 
-// Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed while no running
-// server knew about it, and leases that no server follows. These leases then end within their time
-// to live plus an eighth of it.
+// Sweep reads all keys of a namespace once. It finds keys whose lease expired while no running
+// server knew of the lease, and leases that no server follows. Such leases then end within their
+// time to live plus an eighth of it.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")
 	if err != nil {
@@ -47,23 +47,22 @@ func (s *Service) Sweep(ctx context.Context, ns string) error {
 	return nil
 }
 
-// sweeps sweeps a namespace at random intervals, beginning when this Service first sees a lease
-// there.
-// s.mu is held.
+// sweeps starts to sweep a namespace at random intervals, when this Service first sees a lease
+// there. The caller holds s.mu.
 func (s *Service) sweeps(ns string) {
 	if s.swept[ns] || s.sweepEvery < 0 || s.closed {
 		return
 	}
 	s.swept[ns] = true
 	s.work.Go(func() {
-		// A random delay, so that not all nodes sweep at the same time.
+		// The delay is random, so that the nodes do not all sweep at the same time.
 		for s.sleep(s.ctx, s.sweepEvery/2+rand.N(s.sweepEvery)) {
-			_ = s.Sweep(s.ctx, ns) // the next sweep covers what this one left out
+			_ = s.Sweep(s.ctx, ns) // keys that this sweep did not check are checked by the next sweep
 		}
 	})
 }
 
-// sweepKey deletes a key if it is bound to a lease that is gone.
+// sweepKey deletes a key if it is bound to a lease that has ended.
 func (s *Service) sweepKey(ctx context.Context, key store.Key, id cell.LeaseID) {
 	for end, pause := s.clock.Now().Add(tryFor), (pauses{s: s}); ; {
 		item, err := s.store.Get(ctx, key, false)

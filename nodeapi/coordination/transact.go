@@ -11,12 +11,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Comparison is a condition of a transaction on a key: one of Version, Value and Absent.
+// Comparison is a condition of a transaction on a key. It compares Version, Value or Absent.
 type Comparison struct {
 	Name    string
 	Version *wire.Version
-	Value   *string // bytes
-	Absent  bool    // the key has no value
+	Value   *string // the bytes of the value
+	Absent  bool    // the key must not have a value
 }
 
 func (c *Comparison) holds(v *Value) bool {
@@ -29,8 +29,8 @@ func (c *Comparison) holds(v *Value) bool {
 	return !v.Found
 }
 
-// Write is a transaction's change of one key: it sets a value, bound to Lease unless that is "", or
-// deletes the key.
+// Write is the change of one key in a transaction. It sets a value, bound to Lease unless Lease is
+// "", or deletes the key.
 type Write struct {
 	Name   string
 	Value  []byte
@@ -38,19 +38,19 @@ type Write struct {
 	Delete bool
 }
 
-// Transacted holds the result of a transaction.
+// Transacted is the result of a transaction.
 type Transacted struct {
 	Done     bool
 	Versions []wire.Version // versions of the written keys, in the order of the writes
-	// Failed are the keys whose comparisons did not hold, if the transaction was not executed.
-	// Values that would exceed nodeapi.MaxFailedBytes in total are nil.
+	// Failed lists the keys whose comparisons did not hold, if the transaction was not executed.
+	// When the values exceed nodeapi.MaxFailedBytes in total, the remaining values are nil.
 	Failed []Value
 }
 
-// Transact writes programs' keys atomically, if all comparisons hold. The store compares only
-// versions. For a comparison with a value or with absence, the Service reads the key, checks the
-// comparison, and then lets the store compare with the version that it has read. If the store finds
-// another version, the Service reads again.
+// Transact writes keys of programs atomically, if all comparisons hold. The store can compare only
+// versions. For a comparison with a value or with absence, the Service first reads the key and
+// checks the comparison. Then it lets the store compare the version that it has read. If the store
+// finds another version, the Service reads the key again.
 func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison, writes []Write) (out Transacted,
 	err error) {
 	t := store.Transaction{Namespace: ns, Compare: make([]store.Comparison, len(compare))}
@@ -68,11 +68,12 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 	}
 	byVersion := !slices.ContainsFunc(compare, func(c Comparison) bool { return c.Version == nil })
 	for attempt, pause := 0, time.Millisecond; ; attempt, pause = attempt+1, min(2*pause, 50*time.Millisecond) {
-		// If two attempts fail, other writers compete. A random pause lets one of them succeed.
+		// After two failed attempts, other writers must be competing. A random pause lets one of
+		// the writers succeed.
 		if attempt > 1 && !s.sleep(ctx, rand.N(pause)) {
 			return Transacted{}, ended(ctx, "a transaction that others overtook")
 		}
-		if byVersion && attempt == 0 { // the store itself compares everything
+		if byVersion && attempt == 0 { // the store itself can make all comparisons
 			for i, c := range compare {
 				t.Compare[i] = store.Comparison{Name: c.Name, Version: *c.Version}
 			}
@@ -80,7 +81,7 @@ func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison,
 			return Transacted{}, err
 		}
 		if len(out.Failed) > 0 {
-			if attempt == 0 { // the store has not seen the keys
+			if attempt == 0 { // the Service has not read the keys yet
 				t.CheckOnly = true
 				_, err = s.store.Transact(ctx, t)
 			}

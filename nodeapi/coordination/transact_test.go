@@ -29,8 +29,9 @@ func (s *busyStore) Transact(ctx context.Context, t store.Transaction) (store.Tr
 	return s.Memory.Transact(ctx, t)
 }
 
-// A transaction that other writers repeatedly overtake pauses between its attempts, each of which
-// reads all compared keys. When its time is over, it reports that nothing was written.
+// TestTransactIsOvertaken checks a transaction that other writers always overtake. It must pause
+// between its attempts, and each attempt must read all compared keys. When its time is over, it
+// must report that nothing was written.
 func TestTransactIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &busyStore{Memory: store.NewMemory(100), key: store.Key{Namespace: "ns", Name: "k"}}

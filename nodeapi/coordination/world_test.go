@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// crooked is a clock that runs rate times as fast as time, with another origin. Its timers are
-// slewed, too: they run `timers` times as fast.
+// crooked is a clock that runs rate times as fast as the real clock, with another origin. Its
+// timers run `timers` times as fast as the clock.
 type crooked struct {
 	begin        time.Time
 	rate, timers float64
@@ -24,28 +24,29 @@ func (c crooked) Now() time.Time {
 }
 
 func (c crooked) AfterFunc(d time.Duration, f func()) func() bool {
-	// Rounded up: a caller that is woken too early would wait again for a time of 0, forever.
+	// Round up. If the callback came too early, the caller would wait again for a time of 0,
+	// forever.
 	return time.AfterFunc(time.Duration(float64(d)/c.rate/c.timers)+1, f).Stop
 }
 
-// faults are the faults of a store, each with a probability.
+// faults describes the faults of a store. Each kind of fault has a probability.
 type faults struct {
-	refuse  float64       // CodeUnavailable; the call was not executed
-	silent  float64       // CodeOutcomeUnknown; it was executed
-	nothing float64       // CodeOutcomeUnknown; it was not executed
-	late    float64       // CodeOutcomeUnknown; it is executed later
+	refuse  float64       // probability of CodeUnavailable for a call that is not executed
+	silent  float64       // probability of CodeOutcomeUnknown for a call that is executed
+	nothing float64       // probability of CodeOutcomeUnknown for a call that is not executed
+	late    float64       // probability of CodeOutcomeUnknown for a call that is executed later
 	delay   time.Duration // maximum delay before and after the execution of a call
 	later   time.Duration // maximum delay of a late execution
 }
 
-// faulty is the store as one server accesses it.
+// faulty is a server's access to the store, with faults.
 type faulty struct {
 	store.Store
 	mu     sync.Mutex
 	rand   *rand.Rand
 	faults faults
-	dead   bool // the server was killed
-	// transacts says that the store has transactions. Not every store has.
+	dead   bool // whether the server was killed
+	// transacts says whether the store has transactions. Some stores do not.
 	transacts bool
 }
 
@@ -61,7 +62,7 @@ func (f *faulty) kill() {
 	f.dead = true
 }
 
-// fate determines what happens to a call.
+// fate decides at random what happens to a call.
 func (f *faulty) fate() (p float64, is faults, before, after, later time.Duration, dead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +85,8 @@ func nap(ctx context.Context, d time.Duration) {
 	}
 }
 
-// call executes a call, or the fault that fate has chosen. A killed server gets no more answers.
+// call executes a call, or causes the fault that fate has chosen. A killed server gets no more
+// answers.
 func (f *faulty) call(ctx context.Context, writes bool, do func(ctx context.Context) error) error {
 	p, is, before, after, later, dead := f.fate()
 	if dead {
@@ -211,7 +213,7 @@ func (f *faulty) List(ctx context.Context, ns, prefix string) (keys []store.Key,
 	return keys, failed
 }
 
-// Watch fails like a call does, and sometimes ends.
+// Watch fails like other calls, and also ends sometimes.
 func (f *faulty) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	if err := f.call(ctx, false, func(context.Context) error { return nil }); err != nil {
 		return err
@@ -234,7 +236,7 @@ func (f *faulty) Watch(ctx context.Context, w store.Watch, tell func([]store.Cha
 	})
 }
 
-// server is a node's server: a Service with its faulty access to the store.
+// server is a server of a node. It has a Service, and a faulty access to the store.
 type server struct {
 	name string
 	*Service
@@ -248,7 +250,7 @@ func newServer(name string, shared store.Store, rate, timers float64, random *ra
 	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }
 
-// kill ends a server as a power loss does: it sends nothing more.
+// kill ends a server as a power failure does. Afterwards it sends nothing.
 func (s *server) kill() {
 	s.view.kill()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -256,7 +258,7 @@ func (s *server) kill() {
 	s.Close(ctx)
 }
 
-// kept returns all keys of a store that have a value.
+// kept returns all keys in a store that have a value.
 func kept(m *store.Memory, ns string) map[string]cell.Cell {
 	out := map[string]cell.Cell{}
 	keys, _ := m.List(context.Background(), ns, "")

@@ -6,9 +6,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// BenchmarkCalls measures sequential single calls through a gateway, with an etcd in this process
-// that does not wait for its disk, and with slots in memory. So it measures the software without a
-// network.
+// BenchmarkCalls measures single calls, one after the other, through a gateway. The etcd is in this
+// process and does not wait for its disk, and slots are in memory. So the benchmark measures the
+// software without a network.
 func BenchmarkCalls(b *testing.B) {
 	w := newWorld(b)
 	s := open(b, Options{}, w.gateway())

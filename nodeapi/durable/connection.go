@@ -20,47 +20,47 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Access configures the connection to gateways, or to an etcd, and its credentials.
+// Access configures a connection to gateways, or to an etcd, with its credentials.
 type Access struct {
 	Endpoints     []string
-	CA, Cert, Key string // PEM files; "": none
-	User          string // user name for etcd's authentication; "": none
+	CA, Cert, Key string // paths of PEM files; empty if there are none
+	User          string // user name for etcd's authentication; empty if there is none
 	PasswordFile  string
 }
 
-// Given reports whether any field is set.
+// Given reports whether the connection is configured at all.
 func (a Access) Given() bool { return len(a.Endpoints) > 0 }
 
-// Connection is a connection to gateways or to etcd, which is established when they answer.
+// Connection is a connection to gateways or to etcd. It is established when an endpoint answers.
 type Connection struct {
 	endpoints []string
 	now       atomic.Pointer[clientv3.Client]
-	// away is the time when the connection was lost, in nanoseconds since began; 0: the connection
-	// is up.
+	// away is the time when the connection was lost, in nanoseconds since began. It is 0 while the
+	// connection is up.
 	away     atomic.Int64
 	stop     context.CancelFunc
 	connects sync.WaitGroup
-	links    *links // nil: there are none
+	links    *links // further connections for single calls; may be nil
 }
 
-// Over wraps an existing client as a Connection, whose Close closes the client.
+// Over makes a Connection from an existing client. Close of the Connection closes the client.
 func Over(client *clientv3.Client) *Connection {
 	c := &Connection{endpoints: client.Endpoints(), stop: func() {}}
 	c.now.Store(client)
 	return c
 }
 
-// A connection that broke without notice is noticed within the sum of these.
+// keepAliveTime plus keepAliveTimeout is the longest time until a broken connection is noticed.
 const keepAliveTime, keepAliveTimeout = 3 * time.Second, 2 * time.Second
 
-// Dial begins to connect. It fails on invalid arguments, but not if no endpoint answers.
+// Dial starts to connect. It fails if arguments are invalid, but not if no endpoint answers.
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
 		DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{
-			// gRPC's default waits two minutes between attempts after etcd was unreachable for
-			// long.
+			// Without these parameters, gRPC would wait two minutes between attempts after etcd was
+			// unreachable for long.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
 				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second})},
 	}
@@ -107,7 +107,8 @@ func Dial(a Access) (*Connection, error) {
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
 	config.Context = ctx
-	// A client with a user name first requests a token, and fails if it gets none.
+	// Run this in the background, because a client with a user name first requests a token, and
+	// fails if it gets none.
 	c.connects.Go(func() {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			if client, err := clientv3.New(config); err == nil {
@@ -134,7 +135,7 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// isThere reports whether the connection is up, as far as is known.
+// isThere reports whether the connection is up, as far as this process knows.
 func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
@@ -143,19 +144,20 @@ func (c *Connection) isThere() bool {
 		return true
 	}
 	state := c.now.Load().ActiveConnection().GetState()
-	// idle means that there was no call for a long time
+	// the state Idle means that there was no call for a long time
 	return state == connectivity.Ready || state == connectivity.Idle
 }
 
-// noPatience is how long a call waits if the connection has been down for longer than patience.
+// noPatience is how long a call waits for the connection if it has been down for longer than
+// patience.
 const noPatience = 250 * time.Millisecond
 
-// began is the origin of times.
+// began is the time from which Connection.away counts.
 var began = time.Now()
 
-// Wait waits for a connection for at most patience. If the connection has already been down for
-// that long, it waits only briefly, so that calls do not pile up. Without a connection nothing is
-// sent, so after an error the caller knows that nothing was done.
+// Wait waits for a connection, for at most patience. If the connection has already been down for
+// that long, Wait waits only briefly, so that calls do not pile up. If Wait fails, the caller knows
+// that nothing was sent.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
 	if client != nil && (c.links.isUp() || client.ActiveConnection().GetState() == connectivity.Ready) {

@@ -12,13 +12,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
-// Coordination of a durable namespace: a dead node's lock can be acquired with a greater token, an
-// old token is refused, and instances of a dead node disappear. All of this survives the end of
-// etcd.
+// TestCoordination checks coordination in a durable namespace. The lock of a dead node must become
+// available with a greater token, and an old token must be refused. The instances of a dead node
+// must disappear. All of this must survive a restart of etcd.
 func TestCoordination(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// A killed node neither sends nor receives anything; here its connection to etcd is cut.
+	// Cut the connection to etcd to simulate a killed node, which neither sends nor receives
+	// anything.
 	relay := newRelay(t, w.gateway())
 	dead := coordination.New(open(t, Options{Patience: time.Second}, relay.url), coordination.Options{Node: "a"})
 	alive := coordination.New(open(t, Options{Patience: time.Second}, w.gateway()), coordination.Options{Node: "b"})
@@ -64,7 +65,7 @@ func TestCoordination(t *testing.T) {
 	w.Start(0)
 	again := func(what string, call func() (nodeapi.LockAnswer, error)) (a nodeapi.LockAnswer) {
 		t.Helper()
-		// etcd may be unavailable for another moment
+		// retry, because etcd may still be unavailable for a moment
 		poll.Nil(t, soon, what, func() (err error) { a, err = call(); return err })
 		return a
 	}

@@ -19,36 +19,37 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Prefix begins all keys that the node API keeps in etcd. It is not below the prefix of the
-// project's own keys, because gateways hide those from their clients.
+// Prefix is the prefix of all keys that the node API stores in etcd. It differs from the prefix of
+// the project's internal keys, because gateways hide those from their clients.
 const Prefix = "/netcraq.io/"
 
-// KeysPrefix begins the entries of keys.
+// KeysPrefix is the prefix of the entries that hold keys of programs.
 const KeysPrefix = Prefix + "keys/"
 
 const madePrefix = Prefix + "made/"
 
-// MaxValue is the largest size of a value, in bytes. A message may have 256 KiB, and a text value
-// may take six bytes of it for each byte of its own.
+// MaxValue is the maximum size of a value, in bytes. It is lower than the maximum size of a
+// message, 256 KiB, because a message may need six bytes for one byte of a value.
 const MaxValue = 16 << 10
 
 // epoch is the epoch in the versions of durable keys. It is higher than any epoch that chains
-// reach, so that the versions of a name, which are the tokens of a lock for example, grow when a
-// namespace that was volatile becomes durable.
+// reach. So if a volatile namespace becomes durable, the versions of its names still grow. This
+// matters, for example, for the tokens of locks.
 const epoch = 1 << 14
 
-// Options configure a Store. Zero values mean the defaults in the fields' comments.
+// Options are the options of a Store. If a field is zero, the default in its comment applies.
 type Options struct {
-	// Etcd connects to a gateway, or to etcd if no keys are placed. The caller closes it.
+	// Etcd is the connection to a gateway, or to etcd if no keys are placed. The caller closes it.
 	Etcd *Connection
 	// Quota returns the maximum number of keys of a namespace. If it is nil or returns 0,
 	// DefaultQuota applies.
 	Quota func(namespace string) int
-	// Patience is the time for which a call waits for a connection before it is refused. 0: 3 s.
+	// Patience is how long a call waits for a connection before it fails. The default is 3 s.
 	Patience time.Duration
-	// Kept is the minimum time for which a deleted key's tombstone is kept. 0: ten minutes.
+	// Kept is the minimum time for which the tombstone of a deleted key is kept. The default is ten
+	// minutes.
 	Kept time.Duration
-	// Metrics is the registry for counters; nil: none.
+	// Metrics is the registry for counters. It may be nil.
 	Metrics prometheus.Registerer
 }
 
@@ -60,15 +61,16 @@ type Store struct {
 	o      Options
 	count  *metrics
 	graves graves
-	making store.Turns         // see makingTurn
-	reads  *semaphore.Weighted // limits watches' reads, which all begin when etcd comes back
+	making store.Turns // turns for calls that create keys, see makingTurn
+	// limits the reads of watches, which would otherwise all begin at once when etcd comes back
+	reads *semaphore.Weighted
 
-	ctx  context.Context // ends with Close
+	ctx  context.Context // canceled by Close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu        sync.Mutex
-	followers map[string]*follower // by namespace
+	followers map[string]*follower // the followers of etcd's changes, by namespace
 }
 
 var _ store.Store = (*Store)(nil)
@@ -92,29 +94,30 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// client returns the client of etcd if the connection is up, or comes up soon.
+// client returns the client for etcd if the connection is up, or comes up soon.
 func (s *Store) client(ctx context.Context) (*clientv3.Client, error) {
 	return s.o.Etcd.Wait(ctx, s.o.Patience)
 }
 
 func nameOf(k store.Key) string { return NamesOf(k.Namespace) + k.Name }
 
-// NamesOf returns the prefix of the entries of a namespace's keys.
+// NamesOf returns the prefix of the entries for the keys of a namespace.
 func NamesOf(namespace string) string { return KeysPrefix + namespace + "/" }
 
-// MadeName names the entry that is written whenever a key is created in a namespace.
+// MadeName returns the name of the entry that is written whenever a key is created in a namespace.
 func MadeName(namespace string) string { return madePrefix + namespace }
 
 // version converts the mod revision of a key's entry to a version.
 func version(revision int64) wire.Version { return epoch<<48 + wire.Version(revision) }
 
-// revision converts a version to a mod revision; false: no durable key has such a version.
+// revision converts a version to a mod revision. It returns false if no durable key can have such a
+// version.
 func revision(v wire.Version) (int64, bool) {
 	r := int64(v) - epoch<<48
 	return r, r > 0
 }
 
-// item converts an entry in etcd to a key's item; nil: there is no entry.
+// item converts an entry in etcd to a key's item. A nil entry means that the key does not exist.
 func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	out := store.Item{Key: key}
 	if kv != nil {
@@ -126,7 +129,7 @@ func item(key store.Key, kv *mvccpb.KeyValue) store.Item {
 	return out
 }
 
-// about describes an operation on a key.
+// about describes an operation on a key for error messages.
 func about(doing string, key store.Key) string {
 	return fmt.Sprintf("%s the key %q of the namespace %s", doing, key.Name, key.Namespace)
 }
@@ -150,8 +153,9 @@ func (s *Store) quota(namespace string) int {
 	return DefaultQuota
 }
 
-// Get implements [store.Store]. Every Get is linearizable, even an eventual one: a placed key is
-// read at the nearest member of its chain in any case, and one that is not placed is read at etcd.
+// Get implements [store.Store]. Every Get is linearizable, even an eventual one. The reason is that
+// a placed key is always read at the nearest member of its chain, and any other key is read in
+// etcd.
 func (s *Store) Get(ctx context.Context, key store.Key, _ bool) (got store.Item, err error) {
 	defer s.count.took(callGet, time.Now(), &err)
 	return s.get(ctx, key)
@@ -169,7 +173,7 @@ func (s *Store) get(ctx context.Context, key store.Key) (store.Item, error) {
 	return item(key, only(got.Kvs)), nil
 }
 
-// page is the number of names in one answer of etcd.
+// page is the number of names in one answer from etcd.
 const page = 1000
 
 // List implements [store.Store]. It includes the names of deleted keys until their tombstones
@@ -189,7 +193,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store
 	return out, nil
 }
 
-// Page implements [store.Store]. All items of a page belong to one revision.
+// Page implements [store.Store]. All items of a page have the state at the same revision.
 func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err error) {
 	defer s.count.took(callList, time.Now(), &err)
 	etcd, err := s.client(ctx)
@@ -226,8 +230,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err er
 	return out, nil
 }
 
-// scan reads the entries that begin with a prefix, in pages. All pages belong to one revision,
-// which it returns. It fails if that revision is compacted meanwhile.
+// scan reads the entries whose names begin with a prefix, in pages. All pages have the state at the
+// same revision, which scan returns. It fails if etcd compacts that revision meanwhile.
 func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),
 	more ...clientv3.OpOption) (revision int64, err error) {
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),
@@ -251,7 +255,7 @@ func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, e
 	}
 }
 
-// fits refuses values that are too long, and those that look like a tombstone.
+// fits returns an error if a value is too long, or looks like a tombstone.
 func fits(key store.Key, value []byte) error {
 	switch {
 	case len(value) > MaxValue:

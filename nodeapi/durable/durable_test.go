@@ -26,7 +26,7 @@ const ns = "shop"
 
 func key(name string) store.Key { return store.Key{Namespace: ns, Name: name} }
 
-// is fails unless a key has the expected state.
+// is fails the test unless a key has the expected state.
 func is(t *testing.T, what string, got store.Item, value string, version wire.Version) {
 	t.Helper()
 	if string(got.Value) != value || got.Found != (value != "") || got.Version != version {
@@ -41,8 +41,8 @@ func hasCode(t *testing.T, what string, err error, code nodeapi.Code, says strin
 	}
 }
 
-// The effects of each call, through a gateway and directly at etcd, with the key in the network and
-// without.
+// TestCalls checks the effects of each call. It runs through a gateway and directly with etcd, for
+// a key in the network and a key that is not.
 func TestCalls(t *testing.T) {
 	w := newWorld(t)
 	client := etcdtest.Client(t, w.Endpoints()...)
@@ -179,8 +179,8 @@ func calls(ctx context.Context, t *testing.T, s *Store, k store.Key) {
 	}
 }
 
-// After a tombstone has expired, its key counts as never written. A key that was written again
-// stays.
+// TestTombstonesGo checks that a key counts as never written after its tombstone has expired. A key
+// that was written again must remain.
 func TestTombstonesGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,7 +211,7 @@ func TestTombstonesGo(t *testing.T) {
 	if v, err := s.Put(ctx, key("goes"), []byte("w")); err != nil || v <= before {
 		t.Errorf("written anew: %v after %v, %v", v, before, err)
 	}
-	// A revoked lease is replaced.
+	// A lease that was revoked must be replaced.
 	leases, err := s.o.Etcd.now.Load().Leases(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -220,14 +220,15 @@ func TestTombstonesGo(t *testing.T) {
 		_, _ = s.o.Etcd.now.Load().Revoke(ctx, l.ID)
 	}
 	s.graves.mu.Lock()
-	s.graves.since = time.Now().Add(time.Hour) // the store assumes that the lease is alive
+	// pretend that the lease is still valid for an hour, as if it had not been revoked
+	s.graves.since = time.Now().Add(time.Hour)
 	s.graves.mu.Unlock()
 	if _, err := s.Delete(ctx, key("stays")); err != nil {
 		t.Errorf("deleting without a lease: %v", err)
 	}
 }
 
-// The quota holds exactly, although many keys are created concurrently at two nodes.
+// TestQuota checks that the quota holds exactly when two nodes create many keys concurrently.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -258,7 +259,7 @@ func TestQuota(t *testing.T) {
 	if err != nil || len(all) != most {
 		t.Errorf("%d keys, %v", len(all), err)
 	}
-	// Existing keys can still be written, and another namespace has its own quota.
+	// Existing keys can still be written. Another namespace has its own quota.
 	if _, err := stores[0].Put(t.Context(), all[0], []byte("w")); err != nil {
 		t.Error(err)
 	}
@@ -275,7 +276,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Acknowledged writes survive a crash of etcd. Meanwhile calls are refused with a reason.
+// TestKilled checks that acknowledged writes survive a crash of etcd. While etcd is down, calls
+// must fail with a reason.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -321,7 +323,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// If no endpoint answers, calls are refused in time.
+// TestNobody checks that calls fail in time if no endpoint answers.
 func TestNobody(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{Patience: time.Minute}, "http://"+testport.Free(t))
@@ -337,8 +339,8 @@ func TestNobody(t *testing.T) {
 	hasCode(t, "a write that was canceled", err, nodeapi.CodeCanceled, "")
 }
 
-// If etcd's authentication does not let the server write, the error says so, and no outcome is
-// unknown.
+// TestDenied checks the case that etcd's authentication does not let the server write. The error
+// must say so, and no outcome may be unknown.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})

@@ -12,10 +12,12 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// errLeaseGone means that etcd does not know the lease of tombstones, and nothing was written.
+// errLeaseGone means that etcd does not know the lease for tombstones. In this case nothing was
+// written.
 var errLeaseGone = errors.New("etcd does not know the lease of deleted keys")
 
-// failure assigns a code to an error of etcd or of the connection to it.
+// failure converts an error of etcd, or of the connection to etcd, to an error with a code. The
+// argument writes says whether the call may write.
 func failure(ctx context.Context, doing string, err error, writes bool) error {
 	if ours := new(nodeapi.Error); errors.As(err, &ours) {
 		return err
@@ -29,7 +31,7 @@ func failure(ctx context.Context, doing string, err error, writes bool) error {
 	case code == codes.PermissionDenied || code == codes.Unauthenticated:
 		out.Code = nodeapi.CodePermissionDenied
 		out.Do = fmt.Sprintf("the node's server needs the right to read and write what begins with %s in etcd", Prefix)
-	case writes && code == codes.FailedPrecondition: // package door has refused it
+	case writes && code == codes.FailedPrecondition: // package door refused the request
 		out.Code, out.Do = nodeapi.CodeQuotaExceeded, "delete keys that are not needed: they go after a while"
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
 		out.Code = nodeapi.CodeNoRoom

@@ -13,27 +13,28 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/etcdlink"
 )
 
-// follower is the one watch of a namespace's keys at etcd that serves all watchers on this node.
+// follower watches the keys of a namespace in etcd. It serves all watchers of the namespace on this
+// node with a single watch.
 type follower struct {
 	ns   string
 	stop context.CancelFunc
 
 	mu sync.Mutex
-	// round counts the watches at etcd. For events before a watch began, the watchers read the
-	// keys. 0: no watch has begun.
+	// round counts the watches that were begun in etcd. For changes before the newest watch began,
+	// the watchers must read the keys. The value 0 means that no watch has begun.
 	round    uint64
 	byKey    map[string]map[*watcher]struct{}
 	byPrefix map[*watcher]struct{}
-	users    int // under Store.mu
+	users    int // number of watchers; guarded by Store.mu
 }
 
-// Pauses of a follower whose watch at etcd has ended.
+// These are pauses of a follower after its watch in etcd has ended.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
 
-// follow reports changes in a namespace to a watcher, until leave.
+// follow reports changes in a namespace to a watcher, until leave is called.
 func (s *Store) follow(w *watcher) (leave func()) {
 	ns := w.w.Namespace
 	s.mu.Lock()
@@ -84,8 +85,8 @@ func (f *follower) remove(w *watcher) {
 	}
 }
 
-// run watches at etcd until ctx ends. A watch that has lost events, because they were compacted
-// while etcd was unreachable, ends; when the next one begins, all watchers read their keys.
+// run keeps a watch in etcd until ctx ends. A watch ends if it has lost events, because they were
+// compacted while etcd was unreachable. When the next watch begins, all watchers read their keys.
 func (f *follower) run(ctx context.Context, s *Store) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if f.watch(ctx, s) {
@@ -99,7 +100,7 @@ func (f *follower) run(ctx context.Context, s *Store) {
 	}
 }
 
-// watch is one watch at etcd. began reports whether it has begun.
+// watch runs one watch in etcd until it ends. The result began reports whether the watch has begun.
 func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	etcd, err := s.client(ctx)
 	if err != nil {
@@ -117,7 +118,8 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 			return began
 		}
 	}
-	// A member that is cut off from its cluster does not learn of changes.
+	// Require a leader, because a member that is cut off from its cluster does not learn of
+	// changes.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {

@@ -9,9 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// graves has the etcd lease that tombstones are bound to. A lease is used for the minimum time that
-// tombstones are kept, and lives for twice as long. It is never renewed, so it ends even if nodes
-// die.
+// graves has the etcd lease to which tombstones are bound. A lease is used for the minimum time
+// that tombstones are kept, and lives for twice that time. It is never renewed, so it ends even if
+// nodes die.
 type graves struct {
 	kept time.Duration
 
@@ -27,7 +27,7 @@ func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.Lea
 	if id != 0 && time.Since(since) < g.kept {
 		return id, nil
 	}
-	begin := time.Now() // not later than etcd starts its own clock for it
+	begin := time.Now() // this time is not later than the start of the lease in etcd
 	granted, err := etcd.Grant(ctx, int64(math.Ceil(2*g.kept.Seconds())))
 	if err != nil {
 		return 0, err
@@ -38,7 +38,8 @@ func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.Lea
 	return g.id, nil
 }
 
-// gone notes that etcd does not know a lease: it was revoked, or etcd was restored from a backup.
+// gone records that etcd does not know a lease. The lease was revoked, or etcd was restored from a
+// backup.
 func (g *graves) gone(id clientv3.LeaseID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Histories through two gateways are linearizable in values and versions, while keys are placed and
-// removed from the network and etcd is killed.
+// TestLinearizable checks that histories through two gateways are linearizable in values and
+// versions. Meanwhile keys are placed in the network and removed from it, and etcd is killed.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,7 +34,7 @@ func TestLinearizable(t *testing.T) {
 	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
 	busy, stop := context.WithCancel(t.Context())
 	defer stop()
-	var calls atomic.Int64 // answered calls
+	var calls atomic.Int64 // number of answered calls
 	more := func(what string) {
 		t.Helper()
 		before := calls.Load()
@@ -77,7 +77,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// program reads and writes keys until ctx ends.
+// program reads and writes keys like a program until ctx ends.
 func program(ctx context.Context, t *testing.T, s *Store, client, keys int,
 	calls *atomic.Int64) (history []linearizable.Call) {
 	random := rand.New(rand.NewPCG(17, uint64(client)))

@@ -25,23 +25,23 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// links are connections to the endpoints for single calls, besides those of gRPC's client. A call
-// takes less processor time there (package etcdlink). Calls go to the endpoints by turns. gRPC's
-// client makes the calls for which there is no link.
+// links has connections to the endpoints for single calls, in addition to the connections of gRPC's
+// client. A call over a link takes less processor time (see package etcdlink). The calls are
+// distributed over the endpoints in turn. If there is no link, gRPC's client makes the call.
 type links struct {
-	pb.KVClient // gRPC's, for what is not below
+	pb.KVClient // gRPC's client, for all methods that links does not implement
 
 	stop context.CancelFunc
 	work sync.WaitGroup
 	turn atomic.Uint32
-	up   atomic.Pointer[[]*etcdlink.Conn] // another slice after each change
-	mu   sync.Mutex                       // of changes of up
+	up   atomic.Pointer[[]*etcdlink.Conn] // the links that are up; the slice is replaced by a new one at each change
+	mu   sync.Mutex                       // guards changes of up
 
 	endpoints []grpcconn.Endpoint
 	watches   struct {
-		under atomic.Int32 // watches that use conn, or begin to
+		under atomic.Int32 // number of watches that use conn, or begin to use it
 		mu    sync.Mutex
-		conn  *etcdlink.Conn // nil: none is known
+		conn  *etcdlink.Conn // the connection for watches; nil if none is known
 	}
 }
 
@@ -72,18 +72,18 @@ func (l *links) close() {
 	l.endpoints = nil
 }
 
-// parseEndpoint parses HOST:PORT, or a URL of http or https with a port. Other endpoints have no
-// link.
+// parseEndpoint parses an endpoint, which is HOST:PORT or an http or https URL with a port. For
+// other endpoints it returns false, and no link is made.
 func parseEndpoint(text string, secure *tls.Config) (grpcconn.Endpoint, bool) {
 	at := grpcconn.Parse(text, secure)
 	_, _, err := net.SplitHostPort(at.Address)
 	return at, err == nil && at.Network == "tcp" && !strings.Contains(at.Address, "/")
 }
 
-// linkTime bounds an attempt to connect.
+// linkTime is the time limit for an attempt to connect.
 const linkTime = 5 * time.Second
 
-// keep keeps a link until ctx ends.
+// keep keeps a link to an endpoint until ctx ends.
 func (l *links) keep(ctx context.Context, at grpcconn.Endpoint) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if conn, err := connect(ctx, &at, keepAliveTime, keepAliveTimeout); err == nil {
@@ -130,10 +130,10 @@ func connect(ctx context.Context, at *grpcconn.Endpoint, silence, answer time.Du
 	return conn, nil
 }
 
-// isUp reports whether there is a link.
+// isUp reports whether at least one link is up.
 func (l *links) isUp() bool { return l != nil && len(*l.up.Load()) > 0 }
 
-// link returns one of the links, or nil.
+// link returns one of the links that are up, or nil.
 func (l *links) link() *etcdlink.Conn {
 	up := *l.up.Load()
 	if len(up) == 0 {
@@ -142,7 +142,7 @@ func (l *links) link() *etcdlink.Conn {
 	return up[l.turn.Add(1)%uint32(len(up))]
 }
 
-// Range makes a read, which may be made again if the link is lost meanwhile.
+// Range executes a read. If the link is lost during the read, the read is repeated.
 func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
 	if at := l.link(); at != nil {
 		store.SoonAnswered(ctx)
@@ -155,7 +155,7 @@ func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOp
 	return l.KVClient.Range(ctx, in, o...)
 }
 
-// Txn makes a transaction. It is made again only if it was not sent.
+// Txn executes a transaction. It is repeated only if it was not sent.
 func (l *links) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
 	if at := l.link(); at != nil {
 		store.SoonAnswered(ctx)
@@ -167,10 +167,11 @@ func (l *links) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption
 	return l.KVClient.Txn(ctx, in, o...)
 }
 
-// etcd refuses clients that send pings more often than every 5 s while nothing happens.
+// watchSilence is longer than 5 s, because etcd refuses clients that send pings more often than
+// every 5 s while nothing happens.
 const watchSilence, watchAnswer = 10 * time.Second, 3 * time.Second
 
-// forWatches returns the connection for watches.
+// forWatches returns the connection that watches use.
 func (l *links) forWatches(ctx context.Context) (*etcdlink.Conn, error) {
 	l.watches.mu.Lock()
 	defer l.watches.mu.Unlock()
@@ -189,14 +190,14 @@ func (l *links) forWatches(ctx context.Context) (*etcdlink.Conn, error) {
 	return nil, err
 }
 
-// mostWatches is how many watches use links. Each is a stream at etcd. etcd's client, which the
-// others use, has one stream for all its watches.
+// mostWatches is the maximum number of watches that use links. Each of them is a stream in etcd.
+// Further watches use etcd's client, which has one stream for all of them.
 const mostWatches = 16
 
 var errWatchEnded = errors.New("etcd has ended the watch")
 
-// watch watches all keys with a prefix from now on. tell gets etcd's answers, and must not wait.
-// ErrNotSent says that the watch has not begun.
+// watch watches all keys with a prefix from now on. It calls tell with each answer of etcd. tell
+// must not wait. The error ErrNotSent means that the watch has not begun.
 func (l *links) watch(ctx context.Context, prefix string, tell func(created bool, events []*mvccpb.Event)) error {
 	defer l.watches.under.Add(-1)
 	if l.watches.under.Add(1) > mostWatches {

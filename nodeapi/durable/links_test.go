@@ -37,7 +37,8 @@ func waitForLinks(t *testing.T, s *Store, n int) {
 	poll.Until(t, soon, "the links", func() bool { return len(*s.o.Etcd.links.up.Load()) == n })
 }
 
-// Calls and watches use links, with TLS and without, and gRPC's client while there is none.
+// TestLinks checks that calls and watches use links, with TLS and without. They must use gRPC's
+// client while there is no link.
 func TestLinks(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	member, _ := authority.Issue("member", "member")
@@ -110,7 +111,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A request that does not fit a link goes by gRPC's client.
+// TestLinksWithoutRoom checks that a request that does not fit into a link's window is made by
+// gRPC's client.
 func TestLinksWithoutRoom(t *testing.T) {
 	s := open(t, Options{}, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	waitForLinks(t, s, 1)
@@ -134,7 +136,8 @@ func TestLinksWithoutRoom(t *testing.T) {
 	}
 }
 
-// Endpoints are read as etcd's client reads them. Those that links do not know have none.
+// TestParseEndpoint checks that endpoints are parsed as etcd's client parses them. Other endpoints
+// must have no link.
 func TestParseEndpoint(t *testing.T) {
 	secure := &tls.Config{ServerName: "etcd.example"}
 	for _, c := range []struct {

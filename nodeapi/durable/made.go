@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// FollowMade reports, until ctx ends, the list of all namespaces that ever had a durable key,
-// whenever a new one appears. It reports nothing before etcd has answered.
+// FollowMade reports the set of all namespaces that have ever had a durable key. It reports the set
+// when etcd has first answered, and whenever a namespace is added, until ctx ends.
 func (s *Store) FollowMade(ctx context.Context, tell func(map[string]bool)) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if s.followMade(ctx, tell) {

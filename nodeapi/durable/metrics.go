@@ -13,11 +13,11 @@ import (
 
 const metricsPrefix = "netcraq_nodeapi_durable_"
 
-// maxCounted bounds the namespaces with a metric for their number of keys, because each is a time
-// series.
+// maxCounted is the maximum number of namespaces that have a metric for their number of keys. It is
+// limited because each such metric is a time series.
 const maxCounted = 1000
 
-// The names of the calls in metrics.
+// These are the names of the calls in metrics.
 const (
 	callGet      = "get"
 	callPut      = "put"
@@ -36,14 +36,14 @@ type metrics struct {
 	reaches  prometheus.GaugeFunc
 
 	mu      sync.Mutex
-	counted map[string]bool // namespaces
+	counted map[string]bool // namespaces that have a metric for their number of keys
 }
 
 func newMetrics(c *Connection, r prometheus.Registerer) *metrics {
 	m := &metrics{registry: r, counted: map[string]bool{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricsPrefix + "call_seconds",
 			Help:    "What calls of durable keys took at the gateways, or etcd, by call.",
-			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15)}, []string{"call"}), // up to 4 s
+			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15)}, []string{"call"}), // the largest bucket is 4 s
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "calls_total",
 			Help: "Calls of durable keys, by call and code (ok, or of the error)."}, []string{"call", "code"}),
 		keys: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "keys",
@@ -74,7 +74,7 @@ func (m *metrics) unregister() {
 	}
 }
 
-// took counts a call that ends now. began is the time of its beginning.
+// took counts a call that ends now. The argument began is the time when the call began.
 func (m *metrics) took(call string, began time.Time, err *error) {
 	m.seconds.WithLabelValues(call).Observe(time.Since(began).Seconds())
 	m.calls.WithLabelValues(call, codeOf(*err)).Inc()
@@ -95,7 +95,7 @@ func codeOf(err error) string {
 	return string(nodeapi.CodeInternal)
 }
 
-// has sets the gauge for a namespace's number of keys.
+// has sets the metric for the number of keys of a namespace.
 func (m *metrics) has(namespace string, keys int64) {
 	m.mu.Lock()
 	room := m.counted[namespace] || len(m.counted) < maxCounted

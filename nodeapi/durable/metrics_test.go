@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestMetrics: calls are counted by result, and keys by namespace. Each metric is in the
-// documentation.
+// TestMetrics checks that calls are counted by result, and keys by namespace. Each metric must be
+// in the documentation.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := s.Get(ctx, key("a"), false); err != nil {
 		t.Fatal(err)
 	}
-	// it reads the key, too, but counts as one call
+	// this call also reads the key, but counts as one call
 	if _, swapped, err := s.CompareAndSwap(ctx, key("a"), 5, []byte("x")); swapped || err != nil {
 		t.Fatal(swapped, err)
 	}
@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not documented", f.GetName())
 		}
 	}
-	for i := range 2 * maxCounted { // even many namespaces cause no more time series than the maximum
+	for i := range 2 * maxCounted { // many namespaces must not cause more time series than the maximum
 		s.count.has(fmt.Sprint("namespace", i), 1)
 	}
 	if n := testutil.CollectAndCount(s.count.keys); n != maxCounted {

@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Pages contain each name once, in order, with its state, through a gateway and directly at etcd. A
-// page ends when its values reach the limit.
+// TestPages checks that pages contain each name once, in order, with the state of the key. It uses
+// a gateway, and etcd directly. A page must end when its values reach the limit.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s, ctx := open(t, Options{}, w.gateway()), t.Context()
 	want := map[string]string{}
 	var names []string
-	for i := range 150 { // more than one request to etcd reads
+	for i := range 150 { // create more keys than one request to etcd returns
 		name := fmt.Sprintf("conf/%03d", i)
 		value := bytes.Repeat([]byte{byte(i)}, 100)
 		want[name], names = string(value), append(names, name)
@@ -88,8 +88,9 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// All items of a page are of one moment, although it takes several requests to etcd. In each round
-// the last key is written after the first one, so it must never be ahead of it in a page.
+// TestPageIsOfOneMoment checks that all items of a page have the state of the same moment, although
+// a page takes several requests to etcd. In each round the test writes the last key after the first
+// key. So the last key must never be newer than the first key in a page.
 func TestPageIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

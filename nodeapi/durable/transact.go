@@ -15,20 +15,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// transaction is a store.Transaction on its way to etcd, as one transaction there. It has a
-// condition on each written key: that the key has an entry, or that it has none. Only etcd knows
-// which of the two holds, so the first attempt assumes that each key has an entry. If the attempt
-// fails, etcd answers with the entries, and the next attempt uses them.
+// transaction executes a store.Transaction as one transaction in etcd. For each written key, it has
+// the condition that the key has an entry, or the condition that it has none. Only etcd knows which
+// of the two is true. Therefore the first attempt assumes that each key has an entry. If the
+// attempt fails, etcd answers with the entries, and the next attempt uses them.
 type transaction struct {
 	store.Transaction
 	s     *Store
 	names []string
-	// expected is the mod revision that a comparison wants, by name; 0: there is no entry.
+	// expected has the mod revision that each comparison requires, by name. The value 0 means that
+	// the key must have no entry.
 	expected map[string]int64
-	// missing are keys that have no entry, as far as is known.
+	// missing has the keys that are assumed to have no entry.
 	missing map[string]bool
-	// counted is set if made and keys are known: the mod revision of the namespace's MadeName, and
-	// how many keys it has.
+	// counted reports whether made and keys are known. made is the mod revision of the namespace's
+	// MadeName, and keys is the number of keys in the namespace.
 	counted    bool
 	made, keys int64
 }
@@ -56,7 +57,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Tr
 		switch {
 		case c.Version == 0:
 			x.missing[c.Name] = true
-		case !ok: // a version of no durable key
+		case !ok: // no durable key can have this version
 			return out, nil
 		}
 		x.expected[c.Name] = max(at, 0)
@@ -64,9 +65,9 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Tr
 	return x.do(ctx)
 }
 
-// do attempts the transaction until etcd has executed it, or a comparison does not hold.
+// do attempts the transaction until etcd has executed it, or until a comparison does not hold.
 func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) {
-	var turn func() // releases the turn of transactions that create keys; nil: no turn taken yet
+	var turn func() // ends this transaction's turn to create keys; nil if it has no turn yet
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if x.creates() > 0 && !x.counted {
 			if turn == nil {
@@ -82,7 +83,7 @@ func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) 
 		done, at, err := x.attempt(ctx)
 		switch {
 		case errors.Is(err, errLeaseGone):
-			continue // nothing was written
+			continue // nothing was written, so try again with another lease
 		case err != nil:
 			return out, err
 		case done:
@@ -98,7 +99,7 @@ func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) 
 		case !x.holds():
 			return out, nil
 		}
-		// Other writers have created or removed keys meanwhile.
+		// Wait, because other writers have created or removed keys meanwhile.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -125,7 +126,7 @@ func (x *transaction) failure(ctx context.Context, err error, writes bool) error
 	return failure(ctx, fmt.Sprintf("a transaction on %d keys of the namespace %s", len(x.names), x.Namespace), err, writes)
 }
 
-// reads returns the requests for the data that learn needs.
+// reads returns the operations that read the data for learn.
 func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	for _, name := range x.names {
 		ops = append(ops, clientv3.OpGet(x.entry(name), clientv3.WithKeysOnly()))
@@ -137,8 +138,8 @@ func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	return ops
 }
 
-// learn processes etcd's answers to reads. In expected it replaces revisions by those of all keys,
-// or by -1 if a comparison does not hold.
+// learn processes etcd's answers to the operations of reads. It stores the revision of each key in
+// expected, or -1 if a comparison does not hold.
 func (x *transaction) learn(answers []*pb.ResponseOp) {
 	revision := func(i int) int64 {
 		if kv := only(answers[i].GetResponseRange().GetKvs()); kv != nil {
@@ -159,7 +160,7 @@ func (x *transaction) learn(answers []*pb.ResponseOp) {
 	}
 }
 
-// holds reports whether all comparisons held at etcd's last answer.
+// holds reports whether all comparisons held according to etcd's last answer.
 func (x *transaction) holds() bool {
 	for _, at := range x.expected {
 		if at < 0 {
@@ -169,7 +170,7 @@ func (x *transaction) holds() bool {
 	return true
 }
 
-// count reads the entries and the number of the namespace's keys. It reports whether all
+// count reads the entries, and the number of keys in the namespace. It reports whether all
 // comparisons hold.
 func (x *transaction) count(ctx context.Context) (bool, error) {
 	etcd, err := x.s.client(ctx)
@@ -184,8 +185,8 @@ func (x *transaction) count(ctx context.Context) (bool, error) {
 	return x.holds(), nil
 }
 
-// attempt sends the transaction, assuming that the keys in missing do not exist. at is the revision
-// of the write.
+// attempt sends the transaction to etcd. It assumes that the keys in missing have no entry. The
+// result `at` is the revision of the write.
 func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err error) {
 	etcd, err := x.s.client(ctx)
 	if err != nil {
@@ -200,8 +201,8 @@ func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err err
 	for _, w := range x.Write {
 		name := x.entry(w.Name)
 		missing := x.missing[w.Name]
-		// needed even if a comparison implies it in another form, which package door does not
-		// accept
+		// this condition is needed even if a comparison implies it, because package door accepts
+		// only this form
 		if missing {
 			when = append(when, clientv3.Compare(clientv3.CreateRevision(name), "=", 0))
 		} else if _, compared := x.expected[w.Name]; !compared {

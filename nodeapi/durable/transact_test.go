@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A transaction writes all or nothing, at one version. The test uses a gateway and etcd directly,
-// with keys in the network and without.
+// TestTransact checks that a transaction writes everything or nothing, with one version. It uses a
+// gateway, and etcd directly, with keys in the network and keys that are not.
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,8 +131,8 @@ func transacts(ctx context.Context, t *testing.T, s *Store, of func(string) stri
 	}
 }
 
-// The quota includes keys that transactions create, even concurrently. A refused transaction has
-// created none.
+// TestTransactQuota checks that the quota includes keys that transactions create, even
+// concurrently. A refused transaction must not create any key.
 func TestTransactQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -177,8 +177,8 @@ func TestTransactQuota(t *testing.T) {
 	}
 }
 
-// The largest transaction of the node API is accepted by etcd, also through a gateway with all of
-// its keys placed.
+// TestTransactLargest checks that etcd accepts the largest transaction of the node API. This must
+// also hold through a gateway with all keys of the transaction placed.
 func TestTransactLargest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -225,15 +225,15 @@ func TestTransactLargest(t *testing.T) {
 	}
 }
 
-// accounts are the accounts of TestTransfers. Their sum is total.
+// accounts are the accounts in TestTransfers. The sum of their values must always be total.
 var accounts = []string{"account/0", "account/1", "account/2", "account/3"}
 
 const total = 1000
 
-// Eight programs move money between two of four accounts, through two gateways, while the accounts
-// are placed and removed from the network and etcd is killed. Every sum read atomically, directly
-// at etcd, is the same. Each transfer also writes its own key, which finally shows whether a
-// transfer with an unknown outcome was executed.
+// TestTransfers runs eight programs that move money between two of four accounts, through two
+// gateways. Meanwhile the accounts are placed in the network and removed from it, and etcd is
+// killed. Every sum that is read atomically from etcd must be the same. Each transfer also writes a
+// log key, which shows at the end whether a transfer with an unknown outcome was executed.
 func TestTransfers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -317,7 +317,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// checkSum returns false if etcd does not answer.
+// checkSum reads the sum of the accounts and checks it. It returns false if etcd does not answer.
 func checkSum(t *testing.T, s *Store) bool {
 	page, err := s.Page(t.Context(), store.Range{Namespace: ns, Prefix: "account/", Most: len(accounts), Bytes: 1 << 20})
 	if err != nil {
@@ -344,8 +344,8 @@ func number(value []byte) int {
 	return n
 }
 
-// transfer moves an amount from one account to another, by comparing versions or values, and writes
-// a log entry. It reports whether the transfer was executed.
+// transfer moves an amount from one account to another, and writes a log entry. Its transaction
+// compares versions or values. It reports whether the transfer was executed.
 func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, log string) (bool, error) {
 	compare := []coordination.Comparison{{Name: log, Absent: true}}
 	writes := []coordination.Write{{Name: log, Value: []byte("done")}}
@@ -374,7 +374,8 @@ func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, l
 	return err == nil && got.Done, err
 }
 
-// A watch reports all writes of a transaction with its version.
+// TestTransactIsWatched checks that a watch reports all writes of a transaction, with the version
+// of the transaction.
 func TestTransactIsWatched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -394,7 +395,7 @@ func TestTransactIsWatched(t *testing.T) {
 		})
 	}()
 	select {
-	case <-told: // the present state of the existing key
+	case <-told: // skip the report of the present state of the existing key
 	case <-time.After(soon):
 		t.Fatal("the watch does not begin")
 	}
@@ -417,8 +418,9 @@ func TestTransactIsWatched(t *testing.T) {
 	<-ended
 }
 
-// If etcd has forgotten the lease of tombstones, a transaction can still delete. While etcd is
-// unavailable, a transaction fails with a code.
+// TestTransactOfATroubledEtcd checks a transaction that deletes a key after etcd has forgotten the
+// lease for tombstones. It must succeed. While etcd is unavailable, a transaction must fail with a
+// code.
 func TestTransactOfATroubledEtcd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -453,8 +455,8 @@ func TestTransactOfATroubledEtcd(t *testing.T) {
 	hasCode(t, "a value that is too long", err, nodeapi.CodeTooLarge, "16384")
 }
 
-// Each namespace has its own turn for creating keys, so no namespace waits for another one, for
-// example while a member of etcd does not answer.
+// TestTurnsOfNamespaces checks that each namespace has its own turn to create keys. So no namespace
+// must wait for another namespace, for example while a member of etcd does not answer.
 func TestTurnsOfNamespaces(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})

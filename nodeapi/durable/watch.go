@@ -17,29 +17,31 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Limits of what watches read when they begin, and when their watch at etcd was broken.
+// These are limits for the reads that watches make when they begin, and when the follower's watch
+// in etcd was interrupted.
 const (
-	readsAtOnce = 32  // concurrent reads of all watches
-	keysAtOnce  = 100 // keys in one transaction; etcd accepts 128 operations
-	valuesPage  = 64  // entries with values in one answer
+	readsAtOnce = 32  // maximum number of concurrent reads of all watches
+	keysAtOnce  = 100 // number of keys in one transaction; etcd accepts 128 operations
+	valuesPage  = 64  // number of entries with values in one answer
 )
 
-// watcher is a program's watch. It gets all of etcd's events for the keys that it follows, and
-// keeps the newest of each key until it has reported it.
+// watcher is a watch of a program. It gets all of etcd's events for the keys that it follows. It
+// keeps the newest event of each key until it has reported the event.
 type watcher struct {
 	w    store.Watch
-	wake chan struct{} // contains an element when there is news
+	wake chan struct{} // has an element when there are unprocessed events
 
 	mu    sync.Mutex
-	round uint64 // see follower.round
+	round uint64 // the follower's round, see follower.round
 	news  map[string]news
 
-	// The following fields are used only by the goroutine in Watch.
+	// Only the goroutine in Watch uses the following fields.
 	known map[string]known
-	read  uint64 // the round in which everything was read; 0: none
+	read  uint64 // the round in which everything was read; 0 if nothing was read yet
 }
 
-// news is the content of an etcd event for a key: its entry, or that it was removed.
+// news is the content of an etcd event for a key. It has the entry of the key, or reports that the
+// entry was removed.
 type news struct {
 	kv      *mvccpb.KeyValue
 	removed bool
@@ -49,7 +51,8 @@ type news struct {
 type known struct {
 	version wire.Version
 	found   bool
-	// created and count are the entry's create revision and the number of writes since. 0: unknown.
+	// created is the create revision of the entry. count is the number of writes since then. The
+	// value 0 means that they are not known.
 	created, count int64
 }
 
@@ -60,7 +63,7 @@ func (w *watcher) signal() {
 	}
 }
 
-// begin notes that a watch at etcd has begun, so that earlier changes must be read.
+// begin records that a watch in etcd has begun, so the watcher must read earlier changes.
 func (w *watcher) begin(round uint64) {
 	w.mu.Lock()
 	w.round = round
@@ -75,7 +78,7 @@ func (w *watcher) hear(name string, n news) {
 	w.signal()
 }
 
-// begun returns the round, and whether there is news.
+// begun returns the round of the follower, and whether there are unprocessed events.
 func (w *watcher) begun() (round uint64, heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +92,8 @@ func (w *watcher) take() (all map[string]news) {
 	return all
 }
 
-// Watch implements [store.Store]. While etcd is unreachable it reports nothing; when etcd is back,
-// it reports what happened meanwhile.
+// Watch implements [store.Store]. While etcd is unreachable, it reports nothing. When etcd is back,
+// it reports the changes that happened meanwhile.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	w := &watcher{w: what, wake: make(chan struct{}, 1), news: map[string]news{}, known: map[string]known{}}
 	defer s.follow(w)()
@@ -120,8 +123,8 @@ func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.C
 	}
 }
 
-// changes returns what to report now. Until a watcher has read the earlier state, it holds back all
-// events.
+// changes returns the changes that must be reported now. Until the watcher has read the state of
+// its keys, it holds back all events.
 func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, err error) {
 	round, heard := w.begun()
 	if round != w.read {
@@ -144,7 +147,8 @@ func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// is processes a key's entry, and appends a change to out if it is news.
+// is processes the entry of a key. If the entry is newer than the last report, it appends a change
+// to out.
 func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []store.Change {
 	before, told := w.known[name]
 	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, kv)
@@ -155,25 +159,25 @@ func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []sto
 	switch {
 	case told && before.created == kv.CreateRevision && before.count > 0:
 		c.Overtaken = uint64(kv.Version - before.count - 1)
-	case told && before.created == 0, !told && w.read > 0: // the key was created since
+	case told && before.created == 0, !told && w.read > 0: // the key was created after the last report
 		c.Overtaken = uint64(kv.Version - 1)
 	}
 	w.known[name] = known{now.Version, now.Found, kv.CreateRevision, kv.Version}
 	return append(out, c)
 }
 
-// gone processes that a key has had no entry since a version. For a deleted key this is not news,
-// because only its tombstone has expired.
+// gone records that a key has had no entry since the version `at`. For a deleted key this is not a
+// change, because only the tombstone has expired.
 func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store.Change {
 	before, told := w.known[name]
 	if told && (at <= before.version || !before.found) {
 		switch {
 		case at <= before.version:
 		case slices.Contains(w.w.Keys, name):
-			// counting starts again with its next entry
+			// the number of writes starts again with the next entry
 			w.known[name] = known{version: before.version}
-		// the watch does not name this key, and remembering all such names would take unbounded
-		// memory
+		// forget this name, because the watch does not name it, and remembering all such names
+		// would take unbounded memory
 		default:
 			delete(w.known, name)
 		}
@@ -185,7 +189,7 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 	return append(out, store.Change{Item: now})
 }
 
-// readAll reads everything that a watcher follows, and returns its news.
+// readAll reads all keys that a watcher follows, and returns the changes since its last report.
 func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, err error) {
 	if err := s.reads.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -223,7 +227,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	if first {
 		knowAfter(ctx, etcd, w, there)
 	}
-	for name := range w.known { // known before, and absent now
+	for name := range w.known { // report the keys that were known and have no entry now
 		if _, ok := there[name]; !ok {
 			there[name] = nil
 		}
@@ -242,9 +246,9 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// knowAfter treats the versions that the caller has as reported. It asks etcd, at that earlier
-// revision, how often each key had been written. If that revision is compacted, the number of
-// skipped versions is unknown and not counted.
+// knowAfter treats the versions that the caller already has as reported. It reads from etcd how
+// often each key had been written at such a version. If etcd has compacted that revision, the
+// number of skipped versions is unknown and not counted.
 func knowAfter(ctx context.Context, etcd *clientv3.Client, w *watcher, there map[string]*mvccpb.KeyValue) {
 	for name, after := range w.w.After {
 		now, follows := there[name]

@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// told is the changes that a watch has reported.
+// told has the changes that a watch has reported.
 type told struct {
 	t    *testing.T
 	stop context.CancelFunc
 	done chan error
 
 	mu      sync.Mutex
-	hold    chan struct{} // not nil: tell blocks until it is closed
+	hold    chan struct{} // if not nil, tell blocks until this channel is closed
 	all     []store.Change
 	waiting bool
 }
@@ -57,8 +57,8 @@ func follow(t *testing.T, s *Store, w store.Watch) *told {
 	return x
 }
 
-// newest returns the last reported change of a key, and the number of its versions that were
-// reported or counted as skipped.
+// newest returns the last reported change of a key. It also returns the number of its versions that
+// were reported, or counted as skipped.
 func (x *told) newest(name string) (last store.Change, n uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -81,8 +81,8 @@ func (x *told) wait(name, value string, version wire.Version) {
 	}, func() string { x.mu.Lock(); defer x.mu.Unlock(); return fmt.Sprintf("%+v", x.all) })
 }
 
-// A watch reports the present state and later changes, and counts skipped versions. It can be
-// resumed where it was.
+// TestWatch checks that a watch reports the present state and later changes, and counts skipped
+// versions. A watch must also be able to resume after the last reported version.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,7 +122,7 @@ func TestWatch(t *testing.T) {
 		return err == nil && got.Version == 0
 	})
 
-	// While tell does not return, the newest version replaces the others.
+	// While tell blocks, newer versions replace the versions that were not reported.
 	hold := make(chan struct{})
 	byName.mu.Lock()
 	byName.hold = hold
@@ -133,7 +133,7 @@ func TestWatch(t *testing.T) {
 		a = put("p/a", fmt.Sprint("later", i))
 	}
 	b = put("p/b", "anew")
-	byPrefix.wait("p/b", "anew", b) // the same events have arrived
+	byPrefix.wait("p/b", "anew", b) // this watch has received the same events
 	byName.mu.Lock()
 	byName.hold = nil
 	byName.mu.Unlock()
@@ -143,7 +143,8 @@ func TestWatch(t *testing.T) {
 	if _, n := byName.newest("p/a"); n != 13 {
 		t.Errorf("of 13 versions of p/a %d were told or counted", n)
 	}
-	// nothing, 1, deleted, again; the expiry of the tombstone is not news
+	// the states are: never written, 1, deleted, and written again; the expiry of the tombstone is
+	// not reported
 	if _, n := byName.newest("p/b"); n != 4 {
 		t.Errorf("of 4 states of p/b %d were told or counted", n)
 	}
@@ -152,7 +153,7 @@ func TestWatch(t *testing.T) {
 	}
 	byName.stop()
 
-	// A resumed watch reports only newer versions, with the number of skipped ones.
+	// A watch that is resumed reports only newer versions, with the number of skipped versions.
 	last := a
 	for i := range 3 {
 		a = put("p/a", fmt.Sprint("away", i))
@@ -168,8 +169,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("p/b was told %d times, once too often", n)
 	}
 
-	// The watch is resumed with a version of a key that no longer has even a tombstone. It reports
-	// that the key does not exist.
+	// The watch is resumed with a version of a key that now has no tombstone either. The watch must
+	// report that the key does not exist.
 	if gone, err = other.Delete(t.Context(), key("p/b")); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +188,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watch of a prefix forgets keys whose tombstones have expired, but keeps keys that it names.
-// Skipped versions of later keys are counted nevertheless.
+// TestWatchForgetsTombstones checks that a watch with a prefix forgets keys whose tombstones have
+// expired, unless the watch also names these keys. If such a key is written again, skipped versions
+// must still be counted.
 func TestWatchForgetsTombstones(t *testing.T) {
 	prefix := "job/"
 	w := &watcher{w: store.Watch{Namespace: "n", Prefix: &prefix, Keys: []string{"named"}}, known: map[string]known{}, read: 1}
@@ -217,8 +219,8 @@ func TestWatchForgetsTombstones(t *testing.T) {
 	}
 }
 
-// If events were compacted while a watch was cut off, it reads the keys and misses nothing. The
-// same holds for a watch that began while etcd was unavailable.
+// TestWatchOverOutage checks a watch that was cut off while etcd compacted events. It must read its
+// keys and miss no change. The same holds for a watch that began while etcd was unavailable.
 func TestWatchOverOutage(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -248,7 +250,7 @@ func TestWatchOverOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// as etcd does when the lease ends
+	// remove the tombstone, as etcd does when the lease ends
 	if _, err := straight.o.Etcd.now.Load().Delete(ctx, entryName("b")); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +260,7 @@ func TestWatchOverOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := follow(t, s, store.Watch{Keys: []string{"a"}})
-	time.Sleep(300 * time.Millisecond) // it tries without success
+	time.Sleep(300 * time.Millisecond) // give the watch time to try without success
 	relay.mend()
 	x.wait("a", "cut4", a)
 	x.wait("c", "1", c)
@@ -275,8 +277,8 @@ func TestWatchOverOutage(t *testing.T) {
 	began.wait("a", "after", a)
 }
 
-// Several nodes write at random. Each watcher gets the newest version of each key, and reports or
-// counts all versions.
+// TestWatchMissesNothing runs several nodes that write at random. Each watcher must get the newest
+// version of each key, and must report or count all versions.
 func TestWatchMissesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -293,7 +295,7 @@ func TestWatchMissesNothing(t *testing.T) {
 		watching = append(watching, follow(t, s, store.Watch{Prefix: &prefix}),
 			follow(t, s, store.Watch{Keys: []string{"k0", "k1", "k2", "k3", "k4"}}))
 	}
-	// a watch of names has begun when it reports; a watch of an empty prefix reports nothing
+	// wait until each watch of names has reported; a watch of an empty prefix reports nothing
 	for i := range keys {
 		watching[1].wait(fmt.Sprint("k", i), "", 0)
 		watching[3].wait(fmt.Sprint("k", i), "", 0)
@@ -327,7 +329,7 @@ func TestWatchMissesNothing(t *testing.T) {
 			x.wait(name, string(item.Value), item.Version)
 			_, n := x.newest(name)
 			if i%2 == 1 {
-				n-- // the report that it did not exist yet
+				n-- // do not count the report that the key did not exist
 			}
 			if n > count[name] || i%2 == 1 && n != count[name] {
 				t.Errorf("watch %d: of %d versions of %s %d were told or counted", i, count[name], name, n)

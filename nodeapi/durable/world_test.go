@@ -39,7 +39,8 @@ func newWorld(t testing.TB) *world {
 	return &world{Cluster: etcdtest.New(t, 1, etcdtest.Options{}), t: t, slots: etcdtest.NewSlots()}
 }
 
-// place places a key of etcd in a slot; remove removes it from the network.
+// place places a key of etcd in a slot of the network. The returned function removes it from the
+// network.
 func (w *world) place(ctx context.Context, client *clientv3.Client, name string) (remove func(), err error) {
 	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
 	e, err := store.Put(ctx, name, w.slots.Add())
@@ -54,7 +55,8 @@ func (w *world) place(ctx context.Context, client *clientv3.Client, name string)
 	}, nil
 }
 
-// placeAll repeatedly places keys and removes them, until the test's programs have ended.
+// placeAll repeatedly places keys in the network and removes them, until the programs of the test
+// have ended.
 func (w *world) placeAll(names ...string) {
 	client := etcdtest.Client(w.t, w.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
@@ -132,7 +134,7 @@ func (w *world) gateway() string {
 	return "http://" + l.Addr().String()
 }
 
-// open makes a store with these endpoints. It is closed at the end of the test.
+// open makes a store with the given endpoints. The store is closed at the end of the test.
 func open(t testing.TB, o Options, endpoints ...string) *Store {
 	t.Helper()
 	etcd, err := Dial(Access{Endpoints: endpoints})
@@ -148,7 +150,7 @@ func open(t testing.TB, o Options, endpoints ...string) *Store {
 	return s
 }
 
-// read waits until the network answers a read.
+// read calls get until the network has answered a read.
 func (w *world) read(get func() error) {
 	w.t.Helper()
 	before := w.slots.Answered.Load()

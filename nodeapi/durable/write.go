@@ -15,8 +15,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// write runs a transaction: it executes `then` if all of the conditions hold, and otherwise reads
-// the entry. It returns the entry that was found, or nil, and the revision.
+// write executes a transaction. If all conditions hold, it executes the operations in `then`, and
+// otherwise it reads the entry of the key. It returns the entry that was read, or nil, and the
+// revision.
 func (s *Store) write(ctx context.Context, key store.Key, when []clientv3.Cmp, then ...clientv3.Op) (done bool,
 	kv *mvccpb.KeyValue, revision int64, err error) {
 	etcd, err := s.client(ctx)
@@ -44,7 +45,7 @@ func isAt(name string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(name), "=", revision)
 }
 
-// hasValue is a condition that holds for an entry that is not a tombstone.
+// hasValue returns a condition that holds if an entry exists and is not a tombstone.
 func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
 
 // Put implements [store.Store].
@@ -66,7 +67,7 @@ func (s *Store) Put(ctx context.Context, key store.Key, value []byte) (v wire.Ve
 			return 0, err
 		} else if made {
 			return got.Version, nil
-		} // otherwise another caller has created it
+		} // if the key was not created, another caller has created it, so try again
 	}
 }
 
@@ -81,7 +82,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 		return s.make(ctx, key, value)
 	}
 	at, ok := revision(expected)
-	if !ok { // the version belongs to no durable key
+	if !ok { // no durable key can have this version
 		got, err := s.get(ctx, key)
 		return got, false, err
 	}
@@ -117,8 +118,8 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	return got, err == nil && (buried || !got.Found && got.Version == expected), err
 }
 
-// bury replaces a key by a tombstone, under conditions. If they do not hold, it returns the present
-// entry.
+// bury replaces the value of a key by a tombstone, if the conditions hold. Otherwise it returns the
+// present state of the key.
 func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (store.Item, bool, error) {
 	for {
 		etcd, err := s.client(ctx)
@@ -133,7 +134,7 @@ func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (
 		switch {
 		case errors.Is(err, errLeaseGone):
 			s.graves.gone(lease)
-			continue // nothing was written
+			continue // nothing was written, so try again with another lease
 		case err != nil:
 			return store.Item{}, false, err
 		case done:
@@ -143,8 +144,8 @@ func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (
 	}
 }
 
-// make creates a key if it does not exist and its namespace may have one more. If the key exists,
-// make returns it.
+// make creates a key, if the key does not exist and the namespace may have another key. If the key
+// already exists, make returns its state.
 func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.Item, bool, error) {
 	fail := func(err error) (store.Item, bool, error) { return store.Item{}, false, err }
 	turn, err := s.makingTurn(ctx, key.Namespace)
@@ -186,7 +187,7 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		case kv != nil:
 			return item(key, kv), false, nil
 		}
-		// Another node has created another key.
+		// Wait, because another node has created a key in the namespace.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -195,8 +196,8 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	}
 }
 
-// mayMake returns an error if a namespace with the given number of keys may not have n more. more
-// is appended to the error's text.
+// mayMake returns an error if a namespace with the given number of keys may not have n more keys.
+// The text in more is appended to the error.
 func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, more string) error {
 	if err := store.MayCreate(ctx); err != nil {
 		return err
@@ -210,8 +211,9 @@ func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, mo
 	return nil
 }
 
-// makingTurn waits for the turn of a namespace. Calls of one node that create keys in a namespace
-// take turns, because only one of several concurrent calls would succeed.
+// makingTurn waits until the caller may create keys in a namespace. Calls of the same node that
+// create keys in the same namespace take turns, because only one of several concurrent calls would
+// succeed.
 func (s *Store) makingTurn(ctx context.Context, namespace string) (done func(), err error) {
 	return s.making.Wait(ctx, store.Key{Namespace: namespace})
 }

@@ -23,22 +23,22 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// patience is how long a source waits for a connection to etcd before the broker waits.
+// patience is how long a source waits for a connection to etcd before its run fails.
 const patience = 3 * time.Second
 
 // progressEvery is the interval at which a source asks etcd for the progress of an idle partition,
-// and records it. Otherwise a restarted server might resume from a revision that etcd has compacted
-// meanwhile.
+// and stores the progress. Without this, a restarted server might resume from a revision that etcd
+// has compacted meanwhile.
 const progressEvery = 30 * time.Second
 
-// events is a source: the changes of the keys that begin with a prefix.
+// events is a source that reports the changes of the keys that begin with a prefix.
 type events struct {
 	etcd   *durable.Connection
 	prefix string
-	every  time.Duration // progressEvery, except in tests
+	every  time.Duration // the interval progressEvery, except in tests
 }
 
-// filler fills one partition.
+// filler fills one partition of a stream.
 type filler struct {
 	*events
 	to     source.Sink
@@ -48,14 +48,15 @@ type filler struct {
 	noted  time.Time
 }
 
-// Run implements source.Source. It uses gRPC directly for the watch. etcd's client would buffer
-// without bound what its caller does not read; with gRPC, etcd waits instead.
+// Run implements source.Source. It uses gRPC directly for the watch, because etcd's client would
+// buffer without limit what its caller does not read. With gRPC, etcd waits instead.
 func (e *events) Run(ctx context.Context, to source.Sink) error {
 	client, err := e.etcd.Wait(ctx, patience)
 	if err != nil {
 		return err
 	}
-	// A linearizable read: a member that is behind must not report less than was reported already.
+	// This read is linearizable. Otherwise a member that is behind could report less than was
+	// already reported.
 	now, err := client.Get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("asking etcd: %w", err)
@@ -84,19 +85,19 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 	}
 }
 
-// position is how far a partition has progressed.
+// position says which changes a partition has already reported.
 type position struct {
 	revision int64  // everything up to this revision was reported
-	partly   string // and, from the next revision, all events before this key's
-	// the whole state must be reported, because the last reported revision is not known, or because
-	// etcd has compacted the changes after since
+	partly   string // of the next revision, all events of keys before this key were also reported
+	// state is set if the state of all keys must be reported. The reason is that the last reported
+	// revision is not known, or that etcd has compacted the changes after since.
 	state bool
 	since int64
 }
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
 
-// where determines the partition's position. now is etcd's revision.
+// where determines the position of the partition. The argument `now` is etcd's present revision.
 func (f *filler) where(now int64) position {
 	place := f.to.Place()
 	if place.Next == 0 || place.Note.Origin != f.origin {
@@ -107,14 +108,15 @@ func (f *filler) where(now int64) position {
 		if bytes.HasPrefix(r.Data, stateBegins) {
 			_ = json.Unmarshal(r.Data, &marker)
 		}
-		if r.Mark == place.Mark { // the last record is one of these events
+		if r.Mark == place.Mark { // the last record belongs to these events
 			last = nodeapi.EtcdEvent{}
 			_ = json.Unmarshal(r.Data, &last)
 		}
 	})
 	mark := int64(place.Mark)
 	switch {
-	case last.Type == "" || last.State || last.Type == nodeapi.EtcdState: // the state was not reported to its end
+	// the server ended before the whole state was reported
+	case last.Type == "" || last.State || last.Type == nodeapi.EtcdState:
 		return position{state: true, since: marker.Since}
 	case mark > now || int64(place.Note.Mark) > now: // etcd was restored to an earlier state
 		return position{state: true}
@@ -138,7 +140,7 @@ func (f *filler) note(revision int64) error {
 	return f.to.Note(source.Note{Origin: f.origin, Mark: uint64(revision)})
 }
 
-// Bounds of a page of the state. A page has more entries if they are small.
+// These are limits for a page of the state. A page has more entries if they are small.
 const (
 	firstPage, lastPage = 16, 1024
 	smallPage           = 256 << 10
@@ -146,7 +148,7 @@ const (
 
 // tellState reports the state of all keys at a revision.
 func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
-	if err := f.note(0); err != nil { // the noted position is older, or from another etcd
+	if err := f.note(0); err != nil { // replace the stored position, which is older, or belongs to another etcd
 		return at, err
 	}
 	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}
@@ -191,12 +193,13 @@ func (f *filler) tellState(ctx context.Context, since, revision int64) (at posit
 	return position{revision: revision}, f.note(revision)
 }
 
-// follow reports changes from a position on, and advances it. compacted reports that etcd no longer
-// has the next changes. It also requests the last reported revision: if etcd has compacted to
-// exactly that revision, it still accepts the watch, but does not report the deletions of that
-// revision.
+// follow reports changes from a position on, and advances the position. The result compacted
+// reports that etcd no longer has the next changes. follow also requests the last reported revision
+// again. The reason is that etcd accepts a watch even if it has compacted exactly the next
+// revision, but does not report the deletions of that revision.
 func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err error) {
-	// A member that is cut off from its cluster does not learn of changes.
+	// Require a leader, because a member that is cut off from its cluster does not learn of
+	// changes.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	w, err := etcdserverpb.NewWatchClient(f.client.ActiveConnection()).Watch(ctx,
@@ -211,7 +214,7 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 		return false, fmt.Errorf("watching etcd: %w", err)
 	}
 	asking := false
-	var parts []*mvccpb.Event // events of an answer that etcd sends in fragments
+	var parts []*mvccpb.Event // events of an answer that etcd sends in several fragments
 	for {
 		got, err := w.Recv()
 		if err != nil {
@@ -236,7 +239,7 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 		to := at.revision
 		if len(parts) > 0 {
 			to = max(to, parts[len(parts)-1].Kv.ModRevision)
-		} else if got.Header != nil { // progress
+		} else if got.Header != nil { // the answer has no events, so it reports progress
 			to = max(to, got.Header.Revision)
 		}
 		if err := f.tell(ctx, parts, at); err != nil {
@@ -252,8 +255,8 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 	}
 }
 
-// askProgress asks for the progress of a watch, until ctx ends. It does not ask a member of etcd
-// which may answer before it has sent all events up to that point.
+// askProgress requests the progress of a watch at an interval, until ctx ends. It does not send
+// requests to an etcd version that may answer before it has sent all events up to that point.
 func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClient, member uint64) {
 	orders := false
 	tick := time.NewTicker(f.every)
@@ -266,14 +269,14 @@ func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClie
 			if !orders {
 				_, version, err := etcdversion.OfMember(ctx, member, f.client.Endpoints(), f.status)
 				if err != nil {
-					continue // a gateway's answer may have come from another member
+					continue // try again, because the answer of a gateway may have come from another member
 				}
 				if orders = etcdversion.OrdersProgress(version); !orders {
-					return // the member's version does not change while the watch lasts
+					return // stop, because the member's version does not change while the watch lasts
 				}
 			}
 			if w.Send(ask) != nil {
-				return // the receiving side gets the reason
+				return // stop, because the goroutine that receives gets the reason
 			}
 		case <-ctx.Done():
 			return
@@ -281,7 +284,7 @@ func (f *filler) askProgress(ctx context.Context, w etcdserverpb.Watch_WatchClie
 	}
 }
 
-// status asks the member at an endpoint for its status.
+// status requests the status of the member at an endpoint.
 func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -289,7 +292,7 @@ func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.Sta
 	return (*etcdserverpb.StatusResponse)(s), err
 }
 
-// tell reports events of complete revisions of etcd.
+// tell reports those events that belong to complete revisions of etcd.
 func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
 	var out []nodeapi.EtcdEvent
 	skipping := at.partly != ""
@@ -338,8 +341,8 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	return e
 }
 
-// record encodes an event as a record. If it is too large, the value or the whole event is left
-// out.
+// record encodes an event as a record. If the event is too large, record leaves out the value or
+// the whole event.
 func (f *filler) record(e *nodeapi.EtcdEvent) stream.Record {
 	data, err := json.Marshal(e)
 	if err == nil && len(data) > f.to.MaxRecord() && (e.Value != nil || e.ValueBase64 != nil) {

@@ -35,7 +35,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// server is a broker whose streams are filled from an etcd, as in a node's server.
+// server is a broker whose streams are filled from an etcd, as in the server of a node.
 type server struct {
 	t      *testing.T
 	dir    string
@@ -58,8 +58,8 @@ func serve(t *testing.T, dir string, endpoints ...string) *server {
 	return s
 }
 
-// killed returns a server that replaces one that was killed at this moment. It has a copy of that
-// server's folder.
+// killed returns a server that replaces a server that was killed at this moment. It has a copy of
+// the folder of the killed server.
 func (s *server) killed(endpoints ...string) *server {
 	s.t.Helper()
 	dir := filepath.Join(s.t.TempDir(), "streams")
@@ -80,7 +80,7 @@ func (s *server) open(c nodeapi.StreamConfig) *broker.Stream {
 	return out
 }
 
-// told returns the events in a partition. Their offsets must be consecutive.
+// told returns the events in a partition. It fails unless their offsets are consecutive.
 func told(t *testing.T, s *broker.Stream, p int) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	for next := s.State()[p].Oldest; next < s.State()[p].Next; {
@@ -101,7 +101,7 @@ func told(t *testing.T, s *broker.Stream, p int) (out []nodeapi.EtcdEvent) {
 	return out
 }
 
-// short returns the fields of events that a test compares.
+// short returns those fields of events that a test compares.
 func short(all []nodeapi.EtcdEvent) (out []string) {
 	for _, e := range all {
 		text := e.Type
@@ -119,7 +119,7 @@ func short(all []nodeapi.EtcdEvent) (out []string) {
 	return out
 }
 
-// expect waits until the first partition has the wanted events.
+// expect waits until the first partition has the expected events.
 func expect(t *testing.T, s *broker.Stream, want ...string) {
 	t.Helper()
 	var got []string
@@ -154,8 +154,8 @@ func compact(t *testing.T, c *clientv3.Client, at int64) {
 	}
 }
 
-// Existing keys are reported as state, later changes as they happen, and only for keys with the
-// prefix.
+// TestEvents checks that existing keys are reported as state, and later changes when they happen.
+// Only keys with the prefix may be reported.
 func TestEvents(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	c := etcdtest.Client(t, endpoint)
@@ -180,7 +180,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// history returns all events of the prefix from etcd.
+// history returns all events for the keys with the prefix, as etcd reports them.
 func history(t *testing.T, c *clientv3.Client, until int64) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(soon(t))
@@ -201,8 +201,8 @@ func history(t *testing.T, c *clientv3.Client, until int64) (out []nodeapi.EtcdE
 	return nil
 }
 
-// Servers and etcd are killed while keys are written, some of them in transactions. Each partition
-// has each event of its keys exactly once, in etcd's order.
+// TestKilled kills servers and etcd while keys are written, some of them in transactions. Each
+// partition must have each event of its keys exactly once, in etcd's order.
 func TestKilled(t *testing.T) {
 	const partitions = 3
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -261,7 +261,7 @@ func TestKilled(t *testing.T) {
 			all := told(t, s, p)
 			got = got[:0]
 			for _, e := range all {
-				if e.Revision > until { // the event that ended the history
+				if e.Revision > until { // ignore the event that marks the end of the history
 					break
 				}
 				got = append(got, fmt.Sprintln(e.Revision, short([]nodeapi.EtcdEvent{e})))
@@ -277,13 +277,13 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// If etcd has compacted events, the state is reported, with the number of events that may be
-// missing. The same holds if etcd compacted to the very next revision, because it forgets the
-// deletions of that revision silently.
+// TestCompacted checks that if etcd has compacted events, the state is reported, with the number of
+// events that may be missing. The same must happen if etcd has compacted exactly the next revision,
+// because etcd then silently omits the deletions of that revision.
 func TestCompacted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		beyond int64 // distance between the compaction and the deletion
+		beyond int64 // number of revisions from the deletion to the compaction
 	}{{"to the deletion", 0}, {"behind it", 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			endpoint := etcdtest.Start(t)
@@ -312,7 +312,8 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// Compaction while the server runs loses nothing, whatever happens to keys outside of the prefix.
+// TestCompactedBeside checks that a compaction while the server runs loses no events. Keys outside
+// of the prefix must not matter.
 func TestCompactedBeside(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)
@@ -325,8 +326,9 @@ func TestCompactedBeside(t *testing.T) {
 	expect(t, s, "state", "synced", "put /a/x=1", "put /a/x=2")
 }
 
-// A server is killed while it reports the state and waits for a consumer. Its successor reports the
-// state again, and does not mistake the reported part for the whole state.
+// TestKilledInState kills a server while it reports the state and waits for a consumer. Its
+// successor must report the state again, and must not take the part that was reported for the whole
+// state.
 func TestKilledInState(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -336,14 +338,14 @@ func TestKilledInState(t *testing.T) {
 	for i := range 30 {
 		keys = append(keys, fmt.Sprintf("/a/%02d", i))
 	}
-	// in random order, so that revisions are not in the order of names
+	// write in random order, so that the order of revisions differs from the order of names
 	for _, i := range rand.Perm(len(keys)) {
 		put(t, etcd, keys[i], strings.Repeat("x", 300))
 	}
 	small := nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 1000}
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), gate)
 	s := sv.open(small)
-	// This subscription holds the state's first records.
+	// This subscription holds the first records of the state.
 	u, err := s.Subscribe(&nodeapi.SubscribeData{From: nodeapi.FromEarliest}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +406,7 @@ func (d *dying) Partition() (n, of int)   { return 0, 1 }
 func (d *dying) MaxRecord() int           { return 1 << 20 }
 func (d *dying) Missed(uint64)            {}
 func (d *dying) Note(n source.Note) error { d.note = n; return nil }
-func (d *dying) Had(tell func(stream.Record)) { // as in a ring, only the last records exist
+func (d *dying) Had(tell func(stream.Record)) { // as in a ring, only the last records still exist
 	for _, r := range d.records[max(0, len(d.records)-3):] {
 		tell(r)
 	}
@@ -429,7 +431,8 @@ func (d *dying) Append(_ context.Context, all []stream.Record) error {
 	return nil
 }
 
-// A server that is killed between two records of one revision continues between them.
+// TestKilledInRevision checks that a server that was killed between two records of the same
+// revision continues between these records.
 func TestKilledInRevision(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -438,7 +441,7 @@ func TestKilledInRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink := &dying{left: 2} // the empty state
+	sink := &dying{left: 2} // the two records that report an empty state
 	if err := run(t, from, sink); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -474,21 +477,21 @@ func TestKilledInRevision(t *testing.T) {
 	}
 }
 
-// run runs a source until its sink dies, or has everything.
+// run runs a source until its sink dies or has all records.
 func run(t *testing.T, from source.Source, to *dying) error {
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := from.Run(short, to)
-	if !errors.Is(err, errDied) { // gRPC has the same deadline, and may return its error first
+	if !errors.Is(err, errDied) { // gRPC has the same deadline, and may return its own error first
 		<-short.Done()
 		return short.Err()
 	}
 	return err
 }
 
-// Revisions of another etcd are not compared with this one's.
+// TestAnotherEtcd checks that revisions of two different etcd clusters are not compared.
 func TestAnotherEtcd(t *testing.T) {
-	// The URLs of the members determine the cluster's ID; these URLs differ in their ports.
+	// The URLs of the members determine the ID of a cluster. These URLs differ in their ports.
 	first, second := etcdtest.Start(t), etcdtest.Start(t)
 	one, two := etcdtest.Client(t, first), etcdtest.Client(t, second)
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), first)
@@ -503,7 +506,9 @@ func TestAnotherEtcd(t *testing.T) {
 	before := short(told(t, s, 0))
 	put(t, two, "/a/y", "1")
 	for range 20 {
-		put(t, two, "/b", "1") // makes the revision large enough that it does not reveal the change
+		// raise the revision, because otherwise the low revision would reveal that this is another
+		// etcd
+		put(t, two, "/b", "1")
 	}
 	sv = sv.killed(second)
 	s = sv.open(nodeapi.StreamConfig{})
@@ -514,8 +519,8 @@ func TestAnotherEtcd(t *testing.T) {
 	expect(t, s, append(want, "put /a/y=2")...)
 }
 
-// If an event does not fit into a record, it is reported without its value or as missed, and the
-// stream continues.
+// TestTooLarge checks an event that does not fit into a record. It must be reported without its
+// value or as missed, and the stream must continue.
 func TestTooLarge(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	c := etcdtest.Client(t, endpoint)
@@ -537,7 +542,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// meter counts the bytes from an etcd. It accepts connections from a moment on.
+// meter forwards connections to an etcd, and counts the bytes from the etcd. It accepts connections
+// only after the channel from is closed.
 func meter(t *testing.T, to string, from <-chan struct{}) (address string, passed *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -575,7 +581,8 @@ func meter(t *testing.T, to string, from <-chan struct{}) (address string, passe
 	return l.Addr().String(), passed
 }
 
-// While the source waits for a consumer, further events stay in etcd, and are not buffered here.
+// TestSlowConsumer checks that while the source waits for a consumer, further events stay in etcd.
+// The source must not buffer them.
 func TestSlowConsumer(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -611,7 +618,7 @@ func TestSlowConsumer(t *testing.T) {
 	poll.Until(t, long, "the rest", func() bool { return s.State()[0].Next == 2+many })
 }
 
-// A program gets only what the operator allows.
+// TestRules checks that a program can read only the prefixes that the operator allows.
 func TestRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "etcd.yaml")
 	write := func(text string, mode os.FileMode) {
@@ -651,7 +658,7 @@ func TestRules(t *testing.T) {
 		{"other", "/holidays/2026", true},
 		{"shop", "", false}, {"shop", "/", false}, {"shop", "/prices", false}, {"shop", "/price", false},
 		{"other", "/prices/", false}, {"*", "/prices/", false}, {"shop", "/registry/secrets/", false},
-		{"shop", "/prices/../registry/", true}, // to etcd, this is an ordinary name of a key
+		{"shop", "/prices/../registry/", true}, // for etcd this is an ordinary name of a key, without special meaning
 	} {
 		_, err := o.Make(c.namespace, nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{Prefix: c.prefix}})
 		if (err == nil) != c.may || err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}) {
@@ -660,8 +667,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestEarlyProgress: some versions of etcd announce progress before earlier events. They are not
-// asked for progress, so no event is lost.
+// TestEarlyProgress checks that no event is lost with etcd versions that report progress before
+// earlier events. Such versions must not be asked for progress.
 func TestEarlyProgress(t *testing.T) {
 	for version, asked := range map[string]bool{"3.4.23": false, "3.5.7": false, "3.5.8": true} {
 		t.Run(version, func(t *testing.T) {
@@ -672,7 +679,7 @@ func TestEarlyProgress(t *testing.T) {
 			sv.origin.progressEvery = 20 * time.Millisecond
 			s := sv.open(nodeapi.StreamConfig{})
 			expect(t, s, "state", "synced")
-			if asked { // this version keeps the order, so it is asked
+			if asked { // this version reports progress in order, so it may be asked
 				poll.Until(t, long, "etcd is asked for progress", func() bool { return early.Requests.Load() > 0 })
 				return
 			}

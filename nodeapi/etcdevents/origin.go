@@ -1,4 +1,5 @@
-// Package etcdevents fills streams with changes of an etcd's keys, from etcd's watch.
+// Package etcdevents is a source of streams. It fills a stream with changes of the keys of an etcd,
+// from etcd's watch.
 //
 // The operator of the node's server names the etcd in a file (Open), and which of its keys each
 // namespace may read. Programs request a prefix; the source accepts or refuses it.
@@ -21,24 +22,24 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Rules are the prefixes that each namespace may use; "*" stands for all namespaces.
+// Rules lists the prefixes that each namespace may use. The name "*" stands for all namespaces.
 type Rules map[string][]string
 
 // Origin is an etcd whose keys fill streams.
 type Origin struct {
 	etcd  *durable.Connection
 	rules Rules
-	// progressEvery is the interval at which etcd is asked for the progress of a partition.
+	// progressEvery is the interval at which a source asks etcd for the progress of a partition.
 	progressEvery time.Duration
 }
 
-// New creates an Origin. The caller closes the connection.
+// New creates an Origin for an existing connection, which the caller must close.
 func New(etcd *durable.Connection, r Rules) *Origin { return &Origin{etcd, r, progressEvery} }
 
-// maxFile bounds the operator's file, in bytes.
+// maxFile is the maximum size of the operator's file, in bytes.
 const maxFile = 1 << 20
 
-// Open reads an operator's file, and begins to connect:
+// Open reads the file of an operator, and begins to connect to the etcd. For example:
 //
 //	endpoints: [https://etcd.example:2379]
 //	cacert: /etc/netcraq/etcd-ca.crt         # cert and key, user and passwordFile: as needed
@@ -105,7 +106,7 @@ func read(path string) ([]byte, error) {
 	return text, err
 }
 
-// Make is a source.Maker.
+// Make makes a source. It is a source.Maker.
 func (o *Origin) Make(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	if c.Etcd == nil {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "source is not etcd")

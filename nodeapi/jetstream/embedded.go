@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own is the name of this process's user at its own server, with all rights.
+// own is the name of the user that this process uses for its own server. The user has all rights.
 const own = "netcraq"
 
-// startOwn runs a NATS server in this process, and connects to it. It waits until its predecessor,
-// which is draining, has released the folder. end stops the server and closes the connection.
+// startOwn runs a NATS server in this process, and connects to it. First it waits until its
+// predecessor, which is draining, has released the folder. The function `end` stops the server and
+// closes the connection.
 func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, end func(), err error) {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return nil, nil, err
@@ -69,8 +70,9 @@ func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, en
 		if err != nil {
 			return nil, nil, fmt.Errorf("the producer %s: %w", name, err)
 		}
-		// A producer gets acknowledgements, and nothing else. It can neither use the API, which
-		// could read or delete messages, nor receive messages to this process.
+		// A producer can publish and receive acknowledgements, and nothing else. It cannot use the
+		// API, which could read or delete messages. It also cannot receive messages to this
+		// process.
 		o.Users = append(o.Users, &server.User{Username: name, Password: text, Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: u.Publish},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}})
@@ -101,10 +103,10 @@ func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, en
 	}, nil
 }
 
-// maxPayload is the maximum size of a message and of a record (1 MiB).
+// maxPayload is the maximum size of a message and of a record, in bytes (1 MiB).
 const maxPayload = 1 << 20
 
-// logger writes the server's messages to this process's log.
+// logger writes the messages of the NATS server to the log of this process.
 type logger struct{ *slog.Logger }
 
 func (l logger) Noticef(string, ...any)         {}

@@ -15,20 +15,20 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// JetStream's error codes.
+// These are error codes of JetStream.
 const (
 	codeTooLarge    = 10054
 	codeOtherStream = 10060
 	codeFull        = 10077
 )
 
-const maxID = 256 // maximum size of a record's id, in bytes
+const maxID = 256 // maximum length of the ID of a record, in bytes
 
-// underWay bounds the messages that are being published at the same time.
+// underWay is the maximum number of messages that are being published at the same time.
 const underWay = 256
 
-// Keep implements source.Keeper: one message after the other is published, because JetStream keeps
-// later messages even if it refuses one.
+// Keep implements source.Keeper. It publishes the messages one after the other. Otherwise JetStream
+// could store later messages although it refuses an earlier one.
 func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences []uint64, err error) {
 	for _, e := range entries {
 		if err := m.check(e); err != nil {
@@ -36,8 +36,8 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 		}
 	}
 	c := m.o.conn.Load()
-	// otherwise the client would buffer the message, and send it after the caller has stopped
-	// waiting
+	// without this check, the client would buffer the message, and send it after the caller has
+	// stopped waiting
 	if c == nil || !c.nc.IsConnected() {
 		return nil, away("there is no connection to JetStream")
 	}
@@ -49,7 +49,7 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 	defer func() { <-m.o.keeping }()
 	for _, e := range entries {
 		options := []js.PublishOpt{js.WithExpectStream(m.stream), js.WithRetryAttempts(0)}
-		if e.ID != "" { // the same id in another namespace is a different record
+		if e.ID != "" { // include the namespace, because the same ID in another namespace is a different record
 			options = append(options, js.WithMsgID(m.namespace+"/"+e.ID))
 		}
 		short, cancel := context.WithTimeout(ctx, patience)
@@ -70,7 +70,7 @@ func (m *messages) subjectOf(e source.Entry) string {
 	return m.subject
 }
 
-// check reports whether a program may store this record.
+// check returns an error if a program may not store this record.
 func (m *messages) check(e source.Entry) error {
 	subject := m.subjectOf(e)
 	switch {
@@ -83,8 +83,8 @@ func (m *messages) check(e source.Entry) error {
 	case len(e.ID) > maxID || !plain(e.ID):
 		return invalid("the id of a record has at most %d bytes of UTF-8, without spaces", maxID)
 	}
-	// NATS' own subjects are commands to it, and this process's inbox subjects carry the answers
-	// that it waits for.
+	// Subjects that begin with '$' are commands to NATS. Subjects that begin with '_' are inboxes,
+	// through which this process receives answers.
 	if subject[0] != '$' && subject[0] != '_' {
 		for _, may := range m.may {
 			if server.SubjectMatchesFilter(subject, may) {
@@ -96,7 +96,8 @@ func (m *messages) check(e source.Entry) error {
 		"programs of the namespace %s may not append to JetStream's %.80q", m.namespace, subject)
 }
 
-// plain reports whether a text is UTF-8 without spaces and controls, so that it can be in a header.
+// plain reports whether a text is UTF-8 without spaces and control characters, so that a header can
+// contain it.
 func plain(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)
@@ -111,8 +112,8 @@ func away(format string, args ...any) error {
 	return nodeapi.Errorf(nodeapi.CodeUnavailable, "try again", format, args...)
 }
 
-// whyNot returns why JetStream has not acknowledged a message, and whether it may have stored it
-// anyway.
+// whyNot returns why JetStream has not acknowledged a message. The error also says whether
+// JetStream may have stored the message.
 func whyNot(err error) error {
 	var said *js.APIError
 	switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// mayNot is an authority that denies one verb to all callers, if it is set.
+// mayNot is an authority that denies one verb to all callers, if a verb is set.
 type mayNot struct {
 	authority.Files
 	verb atomic.Int64
@@ -37,7 +37,7 @@ func (m *mayNot) Authorize(_ context.Context, _ authority.Caller, v authority.Ve
 	return nil
 }
 
-// api1 makes a node's server in this process, and returns a client of it.
+// api1 starts a node's server in this process, and returns a client of the server.
 func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin, *node.Client) {
 	t.Helper()
 	o, err := opened(config, slog.New(slog.DiscardHandler), urls...)
@@ -58,13 +58,13 @@ func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin,
 	return o, connect(t, socket)
 }
 
-// appending is an append of a record by a program of a namespace.
+// appending returns the data of an append of one record by a program of a namespace.
 func appending(namespace, subject, text, id string) nodeapi.AppendData {
 	return nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: namespace, Stream: "s"},
 		Records: []nodeapi.RecordData{{Value: &text, Subject: subject, ID: id}}}
 }
 
-// made opens the stream "s" of each namespace.
+// made opens the stream "s" in each namespace.
 func made(t *testing.T, c *node.Client, namespaces ...string) {
 	t.Helper()
 	for _, ns := range namespaces {
@@ -74,9 +74,9 @@ func made(t *testing.T, c *node.Client, namespaces ...string) {
 	}
 }
 
-// JetStream stores records that programs append through the node API, once for each id of a
-// namespace. Then the records come into the stream. Programs cannot append to forbidden subjects,
-// or send commands to NATS.
+// TestKeep checks that JetStream stores records that programs append through the node API, once for
+// each ID of a namespace. Afterwards the records must come into the stream. Programs must not be
+// able to append to forbidden subjects, or to send commands to NATS.
 func TestKeep(t *testing.T) {
 	conf, _ := operator(t)
 	rights := mayNot{Files: authority.Files{Own: "shop"}}
@@ -86,7 +86,7 @@ func TestKeep(t *testing.T) {
 	two := "two"
 	d.Records = append(d.Records, nodeapi.RecordData{Value: &two, Subject: "orders.b", ID: "2"})
 	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
-	for range 2 { // the second time the records already exist
+	for range 2 { // in the second round the records already exist
 		a, err := c.Append(soon(t), d)
 		if err != nil || a.Appended != 2 || fmt.Sprint(a.Sequences) != "[1 2]" {
 			t.Fatalf("%+v, %v", a, err)
@@ -143,9 +143,9 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// If the source has a single subject, a record goes to that subject. A record that would not come
-// into the stream is refused, and so is a record for which JetStream has no room. Earlier records
-// are stored.
+// TestKeepOneSubject checks a source with a single subject. A record must be stored under that
+// subject. Keep must refuse a record that would not come into the stream, and a record for which
+// JetStream has no room. Earlier records must be stored.
 func TestKeepOneSubject(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [FULL]}, append: {'*': [one.>, other]}}")
 	begins()
@@ -189,8 +189,9 @@ func TestKeepOneSubject(t *testing.T) {
 	}
 }
 
-// While JetStream is unavailable, appends are refused. If a producer retries with the same id, each
-// record is stored once, in order, however often JetStream goes and returns.
+// TestKeepAway checks that appends fail while JetStream is unavailable. If a producer retries with
+// the same ID, each record must be stored once, in order, however often JetStream stops and
+// returns.
 func TestKeepAway(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}, append: {shop: [orders.>]}}")
 	ends := begins()

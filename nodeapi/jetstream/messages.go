@@ -12,30 +12,30 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// patience bounds a request to JetStream.
+// patience is the time limit for a request to JetStream.
 const patience = 5 * time.Second
 
-// noteEvery is the interval at which the position of an idle partition is noted.
+// noteEvery is the interval at which the source stores the position of an idle partition.
 const noteEvery = 30 * time.Second
 
-// How much is requested from JetStream before it is appended. This bounds the memory used here
-// while a consumer is slow.
+// These limit how many messages are requested from JetStream before they are appended. So they
+// limit the memory that is used while a consumer is slow.
 const (
 	messagesAhead = 256
 	bytesAhead    = 4 << 20
 )
 
-// messages is a source: the messages of a JetStream stream. A record has a message's data, and the
-// message's sequence as its mark.
+// messages is a source that reads the messages of a JetStream stream. A record has the data of a
+// message, and the sequence of the message is the mark of the record.
 type messages struct {
 	o               *origin
 	stream, subject string
-	namespace       string   // namespace of the stream that is filled
-	may             []string // the subjects to which programs of that namespace may append
+	namespace       string   // namespace of the stream that the source fills
+	may             []string // subjects to which programs of that namespace may append
 }
 
-// Run implements source.Source. Its consumer at JetStream acknowledges nothing; its position is in
-// the partition's records.
+// Run implements source.Source. Its consumer in JetStream acknowledges nothing, because the records
+// of the partition have the position.
 func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	c := m.o.conn.Load()
 	if c == nil {
@@ -48,11 +48,11 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	origin := info.Created.UTC().Format(time.RFC3339Nano)
 	place := to.Place()
 	after := max(place.Mark, place.Note.Mark)
-	// a different stream of this name, so all of it is new
+	// JetStream has a different stream with this name now, so read it from the beginning
 	if place.Next == 0 || place.Note.Origin != origin {
 		after = 0
 	}
-	// the stream was restored, so the next message reuses this sequence
+	// the JetStream stream was restored to an earlier state, so its next message reuses a sequence
 	after = min(after, info.State.LastSeq)
 	if first := info.State.FirstSeq; after > 0 && first > after+1 {
 		to.Missed(first - after - 1)
@@ -73,11 +73,11 @@ func (m *messages) Run(ctx context.Context, to source.Sink) error {
 	defer func() {
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		// if this fails, the consumer expires by itself
+		// if this fails, JetStream deletes the consumer later by itself
 		_ = c.js.DeleteConsumer(short, m.stream, consumer.CachedInfo().Name)
 	}()
-	// The consumer is deleted with its stream. So it belongs to this stream if the stream is still
-	// the same.
+	// Check the stream again. A consumer is deleted together with its stream. So if the stream is
+	// still the same, the consumer belongs to it.
 	again, err := m.look(ctx, c)
 	if err != nil {
 		return err

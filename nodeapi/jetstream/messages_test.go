@@ -26,10 +26,11 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// The server with JetStream and the consumer are killed at random while a producer publishes
-// numbered records. The consumer gets each record that JetStream has acknowledged, once under one
-// offset, in order. The producer is either a client of NATS, or appends through the node API.
-// $NETCRAQ_JETSTREAM_CRASHES is the duration of each; default 3s.
+// TestCrashes kills the server with JetStream and the consumer at random, while a producer
+// publishes numbered records. The consumer must get each record that JetStream has acknowledged,
+// once, with one offset, in order. The producer either is a client of NATS, or appends through the
+// node API. $NETCRAQ_JETSTREAM_CRASHES is the duration for each kind of producer; the default is
+// 3s.
 func TestCrashes(t *testing.T) {
 	t.Run("NATS", func(t *testing.T) {
 		crashes(t, func(_, listen string) func(context.Context, int) error {
@@ -58,8 +59,8 @@ func subjectOf(n int) string { return fmt.Sprintf("orders.%d", n%3) }
 
 func textOf(n int) []byte { return fmt.Appendf(nil, "record %d", n) }
 
-// crashes runs the test with a producer, which made returns. made gets the addresses of the
-// server's socket and of JetStream's listener.
+// crashes runs the test with the producer that the function `made` returns. The arguments of `made`
+// are the addresses of the server's socket and of JetStream's listener.
 func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Context, n int) error) {
 	lasts := 3 * time.Second
 	if text := os.Getenv("NETCRAQ_JETSTREAM_CRASHES"); text != "" {
@@ -83,7 +84,7 @@ func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Con
 			p.in.Close()
 		}
 	}()
-	// from then on no record is dropped before the consumer has it
+	// from then on, no record is dropped before the consumer has it
 	poll.Until(t, long, "the consumer to be known", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "streams", "shop", "s", "positions.json"))
 		return strings.Contains(string(text), "me")
@@ -94,7 +95,7 @@ func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Con
 	go func() {
 		n := 0
 		for ctx.Err() == nil {
-			// The number lets JetStream recognize a record that it already has.
+			// The ID in the message lets JetStream recognize a record that it already has.
 			for t.Context().Err() == nil {
 				short, cancel := context.WithTimeout(t.Context(), time.Second)
 				err := publishes(short, n)
@@ -152,7 +153,8 @@ func open1(t *testing.T, b *broker.Broker, c *nodeapi.StreamConfig) *broker.Stre
 	return s
 }
 
-// records returns the records of a partition, when there are at least so many.
+// records returns the records of a partition. It waits until there are at least the given number of
+// records.
 func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []string) {
 	t.Helper()
 	poll.Until(t, long, "records", func() bool { return s.State()[partition].Next >= many })
@@ -167,8 +169,9 @@ func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []
 	return out
 }
 
-// All messages of a subject are in one partition. Messages that do not fit into a record are left
-// out, and the others follow. A JetStream stream that was created again is read from its beginning.
+// TestMessages checks that all messages of a subject are in the same partition. Messages that do
+// not fit into a record must be left out, and later messages must follow. A JetStream stream that
+// was deleted and created again must be read from its beginning.
 func TestMessages(t *testing.T) {
 	conf, listen := operator(t)
 	o, b := begin(t, conf, "")
@@ -179,7 +182,7 @@ func TestMessages(t *testing.T) {
 		subject := fmt.Sprintf("orders.%d", i%5)
 		text := fmt.Sprint(i)
 		if i == 7 {
-			text = strings.Repeat("x", 1000) // too large for an object of 1,024 bytes
+			text = strings.Repeat("x", 1000) // this message is too large for an object of 1,024 bytes
 		} else {
 			p := source.Partition(subject, 2)
 			want[p] = append(want[p], fmt.Sprint(i+1, " ", text))
@@ -205,7 +208,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// While the source waits for a consumer, JetStream keeps new messages, and none is lost.
+// TestSlow checks that JetStream keeps new messages while the source waits for a consumer, and that
+// no message is lost.
 func TestSlow(t *testing.T) {
 	conf, listen := operator(t)
 	_, b := begin(t, conf, "")
@@ -228,8 +232,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Producers can only publish, other users cannot connect, and programs get only streams that their
-// namespace may use.
+// TestRights checks that producers can only publish, and that other users cannot connect. Programs
+// must get only the streams that their namespace may use.
 func TestRights(t *testing.T) {
 	conf, listen := operator(t)
 	o, b := begin(t, conf, "")
@@ -281,8 +285,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// cluster is an operator's NATS server with the operator's file. begins starts it, and returns a
-// function that stops it.
+// cluster prepares an operator's NATS server, and writes the operator's file. The function begins
+// starts the server, and returns a function that stops it.
 func cluster(t *testing.T, text string) (path, url string, begins func() (ends func())) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(testport.Free(t))
@@ -314,10 +318,11 @@ func cluster(t *testing.T, text string) (path, url string, begins func() (ends f
 	}
 }
 
-// A cluster of the operator works like the server in this process, and may go and return.
+// TestCluster checks that a cluster of the operator works like the server in this process. The
+// cluster may stop and return.
 func TestCluster(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}}")
-	_, b := begin(t, path, "", url) // before the cluster runs
+	_, b := begin(t, path, "", url) // the cluster is not running yet
 	s := open1(t, b, config(1))
 	first := begins()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -342,7 +347,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Errors in an operator's file are reported.
+// TestFile checks that errors in an operator's file are reported.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	password, path := filepath.Join(dir, "password"), filepath.Join(dir, "f")

@@ -1,5 +1,6 @@
-// Package jetstream fills streams from NATS JetStream, and appends producers' records to it. The
-// NATS server runs in this process, or is the operator's cluster.
+// Package jetstream is a source of streams. It fills streams from NATS JetStream, and appends
+// records of producers to JetStream. The NATS server runs in this process, or is the operator's
+// cluster.
 //
 // A file of the operator of the node's server (Kind's --jetstream) lists the JetStream streams that
 // each namespace may use.
@@ -32,12 +33,12 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// file is the operator's configuration; docs/streams.md explains it.
+// file is the content of the operator's file. docs/streams.md explains it.
 type file struct {
-	// Settings of the server in this process.
+	// The following settings are for a NATS server in this process.
 	Dir       string
 	MaxBytes  int64  `yaml:"maxBytes"`
-	Listen    string // "": no listener
+	Listen    string // address at which clients can connect; empty means none
 	Producers map[string]struct {
 		PasswordFile string `yaml:"passwordFile"`
 		Publish      []string
@@ -47,18 +48,18 @@ type file struct {
 		MaxBytes int64         `yaml:"maxBytes"`
 		MaxAge   time.Duration `yaml:"maxAge"`
 	}
-	// Settings for a cluster.
+	// The following settings are for a cluster of the operator.
 	CACert string `yaml:"cacert"`
 	Creds  string
-	// Namespaces lists the JetStream streams that each namespace may use; "*" stands for all
-	// namespaces.
+	// Namespaces lists the JetStream streams that each namespace may use. The name "*" stands for
+	// all namespaces.
 	Namespaces map[string][]string
 	// Append lists the subjects to which programs of each namespace may append through the node
 	// API.
 	Append map[string][]string
 }
 
-// Kind returns the kind of sources for a sidecar.
+// Kind returns this kind of source for a sidecar.
 func Kind() sidecar.Kind {
 	path, urls := "", []string(nil)
 	return sidecar.Kind{Name: "jetstream",
@@ -87,7 +88,8 @@ func Kind() sidecar.Kind {
 
 const maxFile = 1 << 20
 
-// readSafely reads a file that only its owner can write.
+// readSafely reads a file. It returns an error if users other than the owner could write to the
+// file.
 func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,7 +110,7 @@ func readSafely(path string, forbidden os.FileMode) ([]byte, error) {
 	return text, err
 }
 
-// secret reads a password from a file that nobody else can read.
+// secret reads a password from a file. It returns an error if other users could read the file.
 func secret(path string) (string, error) {
 	text, err := readSafely(path, 0o077)
 	if err != nil {
@@ -131,7 +133,7 @@ func read(path string) (*file, error) {
 	return &f, d.Decode(&f)
 }
 
-// check reports errors in a file, and fills in defaults.
+// check returns an error if the settings in a file are not valid. It also fills in defaults.
 func (f *file) check(cluster bool) error {
 	for what, all := range map[string]map[string][]string{"namespaces": f.Namespaces, "append": f.Append} {
 		for ns := range all {
@@ -178,21 +180,21 @@ func (f *file) check(cluster bool) error {
 	return nil
 }
 
-// always are the options of every connection. Producers may subscribe to subjects below _INBOX. The
-// inbox prefix prevents them from receiving messages to this process.
+// always lists the options of every connection to NATS. Producers may subscribe to subjects below
+// _INBOX. The inbox prefix prevents producers from receiving messages to this process.
 var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_NETCRAQ"),
 	nats.ReconnectWait(500 * time.Millisecond), nats.RetryOnFailedConnect(true)}
 
-// origin is a JetStream whose streams fill streams of the node API.
+// origin is a JetStream from which streams of the node API are filled.
 type origin struct {
-	may  map[string][]string // streams that each namespace may use
+	may  map[string][]string // JetStream streams that each namespace may use
 	to   map[string][]string // subjects to which each namespace may append
 	conn atomic.Pointer[connection]
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// keeping has an element for each append that is under way.
+	// keeping has an element for each append under way. Its capacity limits their number.
 	keeping chan struct{}
-	end     func() // called after all work has ended
+	end     func() // called when all work has ended
 }
 
 type connection struct {
@@ -200,7 +202,7 @@ type connection struct {
 	js js.JetStream
 }
 
-// open begins to connect.
+// open begins to connect to JetStream.
 func open(f *file, urls []string, log *slog.Logger) *origin {
 	ctx, stop := context.WithCancel(context.Background())
 	o := &origin{may: f.Namespaces, to: f.Append, keeping: make(chan struct{}, underWay), stop: stop, end: func() {}}
@@ -252,7 +254,7 @@ func (o *origin) connect(ctx context.Context, f *file, urls []string, log *slog.
 	return nil
 }
 
-// make creates or updates the streams that the operator wants in the server of this process.
+// make creates or updates the streams that the operator wants, if the server runs in this process.
 func (c *connection) make(ctx context.Context, f *file) error {
 	for name, s := range f.Streams {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -266,14 +268,14 @@ func (c *connection) make(ctx context.Context, f *file) error {
 	return nil
 }
 
-// close ends the connection, and the server if it runs in this process.
+// close ends the connection. If the server runs in this process, close also stops the server.
 func (o *origin) close() {
 	o.stop()
 	o.work.Wait()
 	o.end()
 }
 
-// Make is a source.Maker.
+// Make makes a source. It is a source.Maker.
 func (o *origin) Make(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	if c.JetStream == nil {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "source is not jetstream")

@@ -35,8 +35,8 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// role is the variable that tells the test's program, started again as a process, which role it
-// plays.
+// role is an environment variable. It tells the test binary, when it is started as another process,
+// which role to play.
 const role = "NETCRAQ_JETSTREAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve runs a node's server with JetStream in its process, until it is killed.
+// serve runs a node's server with JetStream in this process, until the process is killed.
 func serve(dir, config string) error {
 	go exitWithStdin()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -84,13 +84,14 @@ func opened(config string, log *slog.Logger, urls ...string) (*origin, error) {
 	return open(f, urls, log), nil
 }
 
-// exitWithStdin ends the process when the test has ended.
+// exitWithStdin ends this process when the test has ended.
 func exitWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// consume writes each record into a file, one per line, and begins after the last complete line.
+// consume writes each record of a stream to a file, one record per line. It begins after the last
+// complete line in the file.
 func consume(socket, path string) error {
 	go exitWithStdin()
 	text, err := os.ReadFile(path)
@@ -128,7 +129,7 @@ func consume(socket, path string) error {
 	}
 }
 
-// process is a process that is killed and started again.
+// process is a process that the test kills and starts again.
 type process struct {
 	t    *testing.T
 	role string
@@ -154,7 +155,7 @@ func (p *process) start() {
 	go func(c *exec.Cmd, end chan error) { end <- c.Wait() }(p.cmd, p.end)
 }
 
-// kill kills the process. It fails if the process has ended by itself.
+// kill kills the process. It fails if the process has already ended by itself.
 func (p *process) kill() {
 	p.t.Helper()
 	select {
@@ -167,8 +168,8 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
-// operator writes an operator's file. The namespaces shop and third may use ORDERS and append to
-// it. A producer with the password "secret" may publish to its subjects.
+// operator writes an operator's file. With it, the namespaces shop and third may use ORDERS and
+// append to it. A producer with the password "secret" may publish to the subjects of ORDERS.
 func operator(t *testing.T) (path, listen string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -197,7 +198,7 @@ append:
 	return path, listen
 }
 
-// producer connects as the operator's producer.
+// producer connects to JetStream as the producer in the operator's file.
 func producer(t *testing.T, listen string) (*nats.Conn, js.JetStream) {
 	t.Helper()
 	var nc *nats.Conn
@@ -214,7 +215,7 @@ func producer(t *testing.T, listen string) (*nats.Conn, js.JetStream) {
 	return nc, j
 }
 
-// begin makes a broker in this process whose streams are filled as in a node's server.
+// begin makes a broker in this process. Its streams are filled as in a node's server.
 func begin(t *testing.T, config, dir string, urls ...string) (*origin, *broker.Broker) {
 	t.Helper()
 	o, err := opened(config, slog.New(slog.DiscardHandler), urls...)

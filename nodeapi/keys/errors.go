@@ -12,17 +12,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// failure gives an error its code. A write that may have been executed gets CodeOutcomeUnknown,
-// whatever its error is. The exception is a denied right, because a switch has answered that it
-// does not execute the write. A copy of the write could have been executed only by another switch,
-// while the right was being revoked.
+// failure converts an error of a call to an error with a code. If a write may have been executed,
+// the code is CodeOutcomeUnknown, whatever the error is. The exception is an error for a missing
+// right, because then a switch has answered that it does not execute the write. In this case, only
+// another switch could have executed a copy of the write, while the right was being revoked.
 func (s *Store) failure(key store.Key, err error) error {
 	if err == nil {
 		return nil
 	}
 	out := &nodeapi.Error{Code: nodeapi.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
 		key.Namespace, cause(err))}
-	if refused := new(nodeapi.Error); errors.As(err, &refused) { // from store.MayCreate
+	if refused := new(nodeapi.Error); errors.As(err, &refused) { // the error comes from store.MayCreate
 		return refused
 	}
 	var e *fromadmin.NameError
@@ -49,7 +49,7 @@ func (s *Store) failure(key store.Key, err error) error {
 		out.Do = "the node's server needs the right to ask the controller"
 	case errors.As(err, &said) && said.Code == admin.CodeInvalidArgument:
 		out.Code = nodeapi.CodeInvalidArgument
-	case errors.Is(err, context.Canceled): // client.ErrCanceled is a context error, too
+	case errors.Is(err, context.Canceled): // client.ErrCanceled is also a context error
 		out.Code = nodeapi.CodeCanceled
 	case errors.Is(err, client.ErrCanceled):
 		out.Code = nodeapi.CodeCanceled
@@ -70,7 +70,7 @@ func (s *Store) failure(key store.Key, err error) error {
 	return out
 }
 
-// cause returns the error inside a NameError, without the name.
+// cause returns the error that a NameError contains.
 func cause(err error) error {
 	var e *fromadmin.NameError
 	if errors.As(err, &e) {

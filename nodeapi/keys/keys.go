@@ -1,12 +1,14 @@
-// Package keys is the node API's store in the network's chains: store.Store over the packet client
-// and the controller's admin API. A key NAME of a namespace NS is the key node/NS/NAME of the
-// controller's directory (api/nodeapi.KeyName), in the chain that the controller has chosen.
+// Package keys implements the node API's store for volatile keys, which the network's chains store.
+// It is a store.Store that uses the packet client and the controller's admin API. The key NAME of a
+// namespace NS is the key node/NS/NAME in the controller's directory (api/nodeapi.KeyName). The
+// controller chooses its chain.
 //
 //	Store ──▶ fromadmin.Names: finds the key ──▶ client: packets to its chain
 //	  │            └── creates it, with the namespace's chains and quota (POST /v1/keys)
 //	  └── nodeapi/watch: periodic reads, and earlier reports of a Push
 //
-// Known keys keep working without a controller; looking up or creating a key needs one.
+// Known keys also work without a controller. To look up or create a key, the store needs a
+// controller.
 package keys
 
 import (
@@ -30,37 +32,38 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch"
 )
 
-// Options configure a Store. Zero values mean the defaults in the fields' comments.
+// Options are the options of a Store. If a field is zero, the default in its comment applies.
 type Options struct {
 	Admin *admin.Client
-	// Node is the name of this node, which the controller and operators see as the owner of
-	// sessions.
+	// Node is the name of this node. The controller and operators see it as the owner of sessions.
 	Node string
-	// Sessions is the number of sessions for each chain, which limits how many writes may be under
-	// way at once. 0: 32.
+	// Sessions is the number of sessions for each chain. It limits the number of writes under way.
+	// The default is 32.
 	Sessions int
-	// Chains returns the chains that a namespace may use. nil, or none for a namespace: all.
+	// Chains returns the chains that a namespace may use. If Chains is nil or returns none, the
+	// namespace may use all chains.
 	Chains func(namespace string) []string
-	// Quota returns the maximum number of keys of a namespace. nil, or 0 for a namespace:
-	// DefaultQuota. The controller checks it when a key is created, so all nodes must use the same
-	// value.
+	// Quota returns the maximum number of keys of a namespace. If it is nil or returns 0,
+	// DefaultQuota applies. The controller checks the quota when a key is created, so all nodes
+	// must use the same quota.
 	Quota func(namespace string) int
-	// Patience is the time for which requests to a controller that does not answer are retried. 0:
+	// Patience is how long requests are repeated if the controller does not answer. The default is
 	// 3 s.
 	Patience time.Duration
-	// Interval is the interval between two reads of a watched key. 0: a second.
+	// Interval is the interval between two reads of a watched key. The default is one second.
 	Interval time.Duration
-	// Round is the interval between reads of keys that Push reports. 0: five seconds, but at least
-	// Interval.
+	// Round is the interval between two reads of a key whose commits Push reports. The default is
+	// five seconds, but at least Interval.
 	Round time.Duration
-	// Unused is the time without a value after which a key is removed from the network. 0: ten
-	// minutes; below 0: keys are not removed.
+	// Unused is the time after which a key without a value is removed from the network. The default
+	// is ten minutes. With a negative value, keys are not removed.
 	Unused time.Duration
-	// Push reports commits as they happen; nil: watches learn of them by their own reads.
+	// Push reports commits when they happen. If it is nil, watches learn of commits only by their
+	// own reads.
 	Push Push
-	// Metrics is the registry for counters; nil: none.
+	// Metrics is the registry for counters. It may be nil.
 	Metrics prometheus.Registerer
-	// Adjust may change the options of a chain's client. nil: nothing is changed.
+	// Adjust may change the options of a chain's client. It may be nil.
 	Adjust func(*client.Config)
 }
 
@@ -72,21 +75,22 @@ type Store struct {
 	o     Options
 	names *fromadmin.Names
 	hub   *watch.Hub
-	// counts are the counters of watches.
+	// counts has the counters of watches.
 	counts counts
 
-	sweeper sync.WaitGroup // removes unused keys
+	sweeper sync.WaitGroup // waits for the goroutine that removes unused keys
 	stop    context.CancelFunc
 
 	mu     sync.Mutex
-	widths map[string]int // maximum value length in bytes, by chain
-	least  int            // the minimum over all chains
+	widths map[string]int // maximum length of a value in bytes, by chain
+	least  int            // the smallest length in widths
 }
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store from the controller's description of its chains; ctx bounds only the time for
-// that. It fails if there are no chains yet, because the maximum length of a value is then unknown.
+// New makes a store. It gets the description of the chains from the controller, and ctx limits only
+// the time for that. New fails if there are no chains yet, because then the maximum length of a
+// value is not known.
 func New(ctx context.Context, o Options) (*Store, error) {
 	o.Sessions = cmp.Or(o.Sessions, 32)
 	o.Interval = cmp.Or(o.Interval, time.Second)
@@ -109,7 +113,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends all calls and watches, and releases sessions.
+// Close ends all calls and watches, and releases the sessions.
 func (s *Store) Close() error {
 	s.stop()
 	s.sweeper.Wait()
@@ -118,7 +122,7 @@ func (s *Store) Close() error {
 	return s.names.Close()
 }
 
-// measure requests the maximum value lengths of the chains from the controller.
+// measure gets the maximum length of values for each chain from the controller.
 func (s *Store) measure(ctx context.Context) error {
 	chains, err := s.o.Admin.Chains(ctx)
 	if err != nil {
@@ -156,8 +160,8 @@ func (s *Store) quota(namespace string) int {
 	return DefaultQuota
 }
 
-// MaxValue implements [store.Store]. It returns what fits in every chain that the namespace may
-// use, because the controller chooses the chain.
+// MaxValue implements [store.Store]. It returns the length that fits in every chain that the
+// namespace may use, because the controller chooses the chain.
 func (s *Store) MaxValue(namespace string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +174,7 @@ func (s *Store) MaxValue(namespace string) int {
 	return cmp.Or(least, s.least)
 }
 
-// make makes the controller create a key.
+// make asks the controller to create a key.
 func (s *Store) make(ctx context.Context, name string) (*admin.Key, error) {
 	namespace, _, ok := nodeapi.ParseKeyName(name)
 	if !ok {
@@ -199,7 +203,8 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return item(key, got), s.failure(key, err)
 }
 
-// fits refuses values that fit in no key, before a key is created for them.
+// fits returns an error if a value is too long for every key. It is called before a key is created
+// for the value.
 func (s *Store) fits(key store.Key, value []byte) error {
 	if most := s.MaxValue(key.Namespace); len(value) > most {
 		return &nodeapi.Error{Code: nodeapi.CodeTooLarge,
@@ -233,7 +238,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 // CompareAndDelete implements [store.Store].
 func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wire.Version) (store.Item, bool, error) {
 	return s.swapped(key, func() (fromadmin.Named, error) {
-		if expected == 0 { // the key was never written: there is nothing to delete
+		if expected == 0 { // the key was never written, so there is nothing to delete
 			got, err := s.names.Get(ctx, name(key), false)
 			if err == nil && got.Version != 0 {
 				err = client.ErrCASFailed
@@ -244,8 +249,8 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	})
 }
 
-// swapped runs a CAS. It returns another version than the expected one as a result, and not as an
-// error.
+// swapped executes a compare-and-swap. If the key has another version than expected, this is a
+// result, not an error.
 func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
 	got, err := do()
 	var e *fromadmin.NameError
@@ -267,12 +272,13 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 // Transacts implements [store.Store].
 func (s *Store) Transacts(string, wire.Version) bool { return false }
 
-// Transact implements [store.Store], by refusing: all keys of this store are volatile.
+// Transact implements [store.Store]. It always refuses, because all keys of this store are
+// volatile.
 func (s *Store) Transact(_ context.Context, t store.Transaction) (store.Transacted, error) {
 	return store.Transacted{}, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]})
 }
 
-// List implements [store.Store]. It asks the controller.
+// List implements [store.Store]. It gets the names from the controller.
 func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key, error) {
 	keys, err := s.list(ctx, namespace, prefix)
 	if err != nil {
@@ -288,7 +294,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) ([]store.Key
 	return out, nil
 }
 
-// Page implements [store.Store]. It gets names from the controller, and does not read the keys.
+// Page implements [store.Store]. It gets the names from the controller, and does not read the keys.
 func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	keys, more, err := s.o.Admin.DirectoryPage(ctx, nodeapi.KeyName(r.Namespace, r.Prefix),
 		nodeapi.KeyName(r.Namespace, r.After), r.Most)
@@ -298,7 +304,7 @@ func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	out := store.Page{More: more}
 	for i := range keys {
 		if _, _, known := s.names.Place(keys[i].Name); !known {
-			s.names.Learn(&keys[i]) // so that reading the key needs no lookup
+			s.names.Learn(&keys[i]) // learn the key's place, so that a read of the key needs no lookup
 		}
 		key := store.Key{Namespace: r.Namespace}
 		key.Name = strings.TrimPrefix(keys[i].Name, nodeapi.NamespacePrefix(r.Namespace))
@@ -312,7 +318,7 @@ func (s *Store) list(ctx context.Context, namespace, prefix string) ([]admin.Key
 	return keys, s.silent(ctx, err)
 }
 
-// silent converts an error that did not come from a controller to ErrNoController.
+// silent converts an error to ErrNoController, if the error did not come from a controller.
 func (s *Store) silent(ctx context.Context, err error) error {
 	var said *admin.Error
 	if err != nil && !errors.As(err, &said) && ctx.Err() == nil {

@@ -91,7 +91,8 @@ func wantCode(t *testing.T, err error, code nodeapi.Code, words ...string) {
 	}
 }
 
-// TestStore: the store behaves like store.Memory, which is the reference for other tests.
+// TestStore checks that the store behaves like store.Memory, which is the reference for other
+// tests.
 func TestStore(t *testing.T) {
 	x := newBed(t, 64)
 	for name, s := range map[string]store.Store{"memory": store.NewMemory(16), "keys": x.store()} {
@@ -180,7 +181,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestNoChains: New fails before the first chain exists, because the store would accept no value.
+// TestNoChains checks that New fails before the first chain exists, because the store could accept
+// no value.
 func TestNoChains(t *testing.T) {
 	c := refadmin.New(8)
 	t.Cleanup(c.Close)
@@ -191,7 +193,7 @@ func TestNoChains(t *testing.T) {
 	}
 }
 
-// TestTwoNodesMakeOneKey: two nodes create the same key at once, and no write is lost.
+// TestTwoNodesMakeOneKey checks that when two nodes create the same key at once, no write is lost.
 func TestTwoNodesMakeOneKey(t *testing.T) {
 	x := newBed(t, 64)
 	ctx := within(t)
@@ -222,7 +224,7 @@ func TestTwoNodesMakeOneKey(t *testing.T) {
 	}
 }
 
-// TestRefusals checks the codes and numbers of refusals.
+// TestRefusals checks the codes and the numbers in errors.
 func TestRefusals(t *testing.T) {
 	x := newBed(t, 2)
 	s := x.store(func(o *keys.Options) {
@@ -299,7 +301,7 @@ func TestRefusals(t *testing.T) {
 	wantCode(t, err, nodeapi.CodeCanceled)
 }
 
-// tail follows a watch, and stores the reported changes.
+// tail follows a watch, and stores the changes that the watch reports.
 type tail struct {
 	mu   sync.Mutex
 	all  []store.Change
@@ -333,7 +335,8 @@ func follow(t *testing.T, s store.Store, w store.Watch) *tail {
 	return x
 }
 
-// expect waits until the newest change of each key has this value; "-": the key is not found.
+// expect waits until the newest change of each key has the given value. The value "-" means that
+// the key is not found.
 func (x *tail) expect(t *testing.T, want map[string]string) {
 	t.Helper()
 	state := func() map[string]string {
@@ -351,8 +354,8 @@ func (x *tail) expect(t *testing.T, want map[string]string) {
 		func() string { return fmt.Sprint(state()) })
 }
 
-// TestWatch: a watch reports keys by name and by prefix when they are created, written, moved,
-// deleted, removed and created again.
+// TestWatch checks that a watch reports keys by name and by prefix. It must report when keys are
+// created, written, moved, deleted, removed and created again.
 func TestWatch(t *testing.T) {
 	x := newBed(t, 64)
 	writer, s := x.store(), x.store()
@@ -382,7 +385,7 @@ func TestWatch(t *testing.T) {
 	known := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}, After: map[string]wire.Version{"a": got.Version}})
 	x.Move(nodeapi.KeyName("shop", "a"), "b", 20*time.Millisecond)
 	x.Move(nodeapi.KeyName("shop", "a"), "a", 20*time.Millisecond)
-	time.Sleep(3 * 50 * time.Millisecond) // enough reads to show that a move is not reported
+	time.Sleep(3 * 50 * time.Millisecond) // wait for enough reads to show that a move is not reported
 	for i := range 7 {
 		put("a", fmt.Sprint("v", i))
 	}
@@ -393,7 +396,7 @@ func TestWatch(t *testing.T) {
 	for _, c := range known.all {
 		told += c.Overtaken
 	}
-	// The first report of a watch has no skipped versions.
+	// The first report of a watch counts no skipped versions.
 	if told > 7 || told == 0 || string(known.all[0].Value) == "1" {
 		t.Errorf("7 versions were written, and %d are accounted for: %+v", told, known.all)
 	}
@@ -402,7 +405,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "2"})
-	x.Remove(nodeapi.KeyName("shop", "p/2")) // including its value
+	x.Remove(nodeapi.KeyName("shop", "p/2")) // removes the key together with its value
 	x.Remove(nodeapi.KeyName("shop", "a"))
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "-"})
 	byName.expect(t, map[string]string{"a": "-", "none": "now"})
@@ -410,14 +413,14 @@ func TestWatch(t *testing.T) {
 	put("a", "again")
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "again"})
 	byName.expect(t, map[string]string{"a": "again", "none": "now"})
-	// Without the controller, watches of known keys continue.
+	// Without a controller, watches of known keys continue.
 	x.SetDown(true)
 	put("a", "still")
 	byName.expect(t, map[string]string{"a": "still", "none": "now"})
 	x.SetDown(false)
 }
 
-// pushed is a Push that reports what the test wants.
+// pushed is a Push that reports the commits that the test chooses.
 type pushed struct {
 	helps atomic.Bool
 	mu    sync.Mutex
@@ -447,8 +450,9 @@ func (p *pushed) tell(n keys.News) bool {
 	return told != nil
 }
 
-// TestPush: reports of a Push are passed on at once, long before the next read, except for old
-// versions. A hint triggers a read. When a watch ends, it stops following.
+// TestPush checks that reports of a Push reach watchers at once, long before the next read. Reports
+// of old versions must be ignored. A hint must trigger a read. When a watch ends, it must stop
+// following its keys.
 func TestPush(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}
@@ -489,8 +493,8 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// TestRounds: a key that the Push reports is read once a round, which finds missed changes. When
-// the Push stops reporting it, the key is read once an interval.
+// TestRounds checks that a key whose commits the Push reports is read once per round, which finds
+// missed changes. When the Push stops reporting the key, the key must be read once per interval.
 func TestRounds(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}
@@ -516,7 +520,7 @@ func TestRounds(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	w.mu.Lock()
-	if n := len(w.all); n > 4 { // two reads at the beginning may be late
+	if n := len(w.all); n > 4 { // allow for two late reads at the beginning
 		t.Errorf("%d of %d writes were found, and no round has gone by", n, writes)
 	}
 	w.mu.Unlock()
@@ -551,7 +555,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// counted returns the numbers of reported changes, by the way in which they were found.
+// counted returns the number of reported changes, by the way in which they were found.
 func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all, err := registry.Gather()
@@ -567,8 +571,9 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return out
 }
 
-// TestPagesMeanwhile: keys move to another chain, and others are created, deleted and removed.
-// Pages contain each key that stays exactly once, and reading it finds its value.
+// TestPagesMeanwhile checks lists while keys move to another chain, and other keys are created,
+// deleted and removed. Pages must contain each key that remains exactly once, and a read of the key
+// must find its value.
 func TestPagesMeanwhile(t *testing.T) {
 	x := newBed(t, 64)
 	writer, s := x.store(), x.store()

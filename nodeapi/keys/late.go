@@ -11,40 +11,40 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Late is a store.Store that becomes ready when a controller has answered. Until then calls wait
-// for a part of their time, which helps when a server was just replaced. If there has been no
-// controller for a while, calls fail at once, because they can be retried. Services that need no
-// keys, such as streams, work meanwhile.
+// Late is a store.Store that becomes usable when a controller has answered. Before that, calls wait
+// for a part of their time. This helps when a server has just been replaced. If there has been no
+// controller for some time, calls fail at once, because they can be retried. Services that need no
+// keys, such as streams, work in the meantime.
 type Late struct {
 	now    atomic.Pointer[heldStore]
-	filled chan struct{} // closed when there is a store
-	calls  time.Time     // when calls stop waiting
+	filled chan struct{} // closed when the store has been set
+	calls  time.Time     // time when calls stop waiting for the store
 }
 
 var _ store.Store = (*Late)(nil)
 
-// NewLate makes a store that is not ready yet.
+// NewLate makes a Late without a store.
 func NewLate() *Late {
 	return &Late{filled: make(chan struct{}), calls: time.Now().Add(latePatience)}
 }
 
-// heldStore is a store.Store that Close must close.
+// heldStore is a store.Store together with the function that closes it.
 type heldStore struct {
 	store.Store
 	close func() error
 }
 
 const (
-	lateTime  = 5 * time.Second // timeout for the first description of the chains
+	lateTime  = 5 * time.Second // timeout of a request for the description of the chains
 	lateAgain = 200 * time.Millisecond
-	// latePatience is how long after the start calls wait for a controller, and answerTime is the
-	// part of their time that they reserve for the answer that there is none.
+	// latePatience is how long after the start calls wait for a controller. answerTime is the part
+	// of a call's time that is reserved for the answer that there is no controller.
 	latePatience = 30 * time.Second
 	answerTime   = 250 * time.Millisecond
 )
 
-// Fill asks for the chains until a controller has answered or ctx ends. `with` wraps the resulting
-// store; nil: no wrapper.
+// Fill requests the description of the chains until a controller has answered or ctx ends. Then it
+// sets the store. If `with` is not nil, it wraps the store.
 func (l *Late) Fill(
 	ctx context.Context, o Options, with func(context.Context, store.Store) store.Store, log *slog.Logger,
 ) {
@@ -73,19 +73,19 @@ func (l *Late) Fill(
 	}
 }
 
-// Set sets the store that is used. It must be called only once. Close calls end.
+// Set sets the store. It must be called only once. Close calls end.
 func (l *Late) Set(s store.Store, end func() error) {
 	l.now.Store(&heldStore{s, end})
 	close(l.filled)
 }
 
-// Filled returns a channel that is closed when there is a store.
+// Filled returns a channel that is closed when the store has been set.
 func (l *Late) Filled() <-chan struct{} { return l.filled }
 
-// Close closes the store that is used. Fill must have returned, or its ctx have ended.
+// Close closes the store. The caller must first wait until Fill has returned, or end Fill's ctx.
 func (l *Late) Close() {
 	if s := l.now.Load(); s != nil {
-		_ = s.close() // sessions that were not released expire
+		_ = s.close() // sessions that could not be released expire later
 	}
 }
 

@@ -2,24 +2,26 @@ package keys
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Push reports commits as they happen; for example, the server of a node whose switch accepts
-// acknowledgements is a Push. It promises only that its reports are true; the watches' periodic
-// reads find what it misses.
+// Push reports commits when they happen. For example, a node's server is a Push if the node's
+// switch sends acknowledgements to it. A Push promises only that its reports are true. The periodic
+// reads of watches find the commits that it misses.
 type Push interface {
-	// Follow calls told for commits of a KEY_ID, beginning soon, until stop is called. told may be
-	// called by several goroutines, and must not block. Follow does not call it before it returns.
+	// Follow calls told for commits of a KEY_ID, soon after the call of Follow, until stop is
+	// called. Several goroutines may call told, and told must not block. Follow does not call told
+	// before it returns.
 	Follow(key wire.Key, told func(News)) (stop func())
-	// Helps reports whether told is currently called for a KEY_ID, as far as is known. If so, the
-	// key can be read less often. When that changes, told is called with version 0.
+	// Helps reports whether told is currently called for the commits of a KEY_ID, as far as the
+	// Push knows. If so, the key can be read less often. When the result of Helps changes, told is
+	// called with version 0.
 	Helps(key wire.Key) bool
 }
 
-// News is a commit of a KEY_ID.
+// News reports a commit of a KEY_ID.
 type News struct {
 	Key wire.Key
-	// Version is the KEY_ID's version in the switches. 0: there was some commit, which must be
-	// read; the other fields are then not set.
+	// Version is the version of the KEY_ID in the switches. The value 0 means that there was some
+	// commit, so the key must be read. In this case the other fields are not set.
 	Version wire.Version
 	Found   bool
-	Value   []byte // the receiver may retain it
+	Value   []byte // the committed value, which the receiver may retain
 }

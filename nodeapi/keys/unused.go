@@ -11,31 +11,31 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Slots of unused keys are released. Each node periodically checks all keys of the node API. If it
-// has found a key without a value, and finds it again at the same version after the key was not
-// used for a while, it makes the controller remove it. The controller first makes the key
-// unreachable, checks it once more, and restores it if it was written. Any node may do this, so
-// dead nodes leave no unused keys.
+// The slots of unused keys are released as follows. Each node periodically checks all keys of the
+// node API. If it finds a key without a value at the same version in two consecutive checks, the
+// key was not written in between. The node then asks the controller to remove the key. The
+// controller first makes the key unreachable and checks it once more. If the key was written, the
+// controller restores it. Because every node does this, dead nodes leave no unused keys behind.
 
-// unusedReads is how many keys are read at a time; few are enough, because nobody waits for the
-// result.
+// unusedReads is the number of keys that are read concurrently. It is small, because no caller
+// waits for the result.
 const unusedReads = 4
 
-// unusedTime bounds one read, list or removal.
+// unusedTime is the time limit for one read, list or removal.
 const unusedTime = 5 * time.Second
 
-// unused is what a node knows about a key without a value.
+// unused is what a node knows about a key that has no value.
 type unused struct {
 	version wire.Version
 	since   time.Time
 }
 
-// sweep removes unused keys, repeatedly, until ctx ends.
+// sweep removes unused keys repeatedly, until ctx ends.
 func (s *Store) sweep(ctx context.Context) {
 	found := map[store.Key]unused{}
 	for {
-		// Nodes check at different times, so that not all of them request the removal of the same
-		// key.
+		// The pause is random, so that the nodes do not all request the removal of the same key at
+		// the same time.
 		pause := s.o.Unused/2 + rand.N(s.o.Unused/2)
 		select {
 		case <-ctx.Done():
@@ -47,13 +47,13 @@ func (s *Store) sweep(ctx context.Context) {
 }
 
 // lookForUnused removes the keys that had no value in the previous sweep and have not changed
-// since. It returns the keys that have no value now, for the next sweep.
+// since. It returns the keys that have no value now. They are the input of the next sweep.
 func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
 	list, cancel := context.WithTimeout(ctx, unusedTime)
 	all, err := s.o.Admin.Directory(list, nodeapi.KeyPrefix, false)
 	cancel()
 	if err != nil {
-		return before // a later sweep asks again
+		return before // a later sweep checks these keys again
 	}
 	var mu sync.Mutex
 	found := map[store.Key]unused{}

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// newHub creates the watches of a store. Periodic reads find every change at most one interval
-// later. For keys that the Push reports (sooner, as a rule), the reads follow at most one round
-// later.
+// newHub creates the hub for the watches of a store. Periodic reads find every change at most one
+// interval after it. Keys whose commits the Push reports are read once per round instead, because
+// the Push usually reports a change sooner.
 func newHub(s *Store) *watch.Hub {
 	config := watch.Config{Round: s.o.Round, Unhelped: s.o.Interval, Listing: s.o.Interval}
 	if s.o.Push != nil {
@@ -35,25 +35,26 @@ func newHub(s *Store) *watch.Hub {
 	return watch.NewHub(&reader{s: s, lists: map[string]*list{}}, config)
 }
 
-// Watch implements [store.Store]. It reports a key's newest version as soon as the Push does, and
-// at the latest one interval after the commit (one round, if the Push should have reported it). It
-// takes longer only while the key's chain does not answer, or the controller does not, if the key
-// has to be looked up. A key that is removed from the network with its value is reported as not
-// found, at a version above the last.
+// Watch implements [store.Store]. It reports the newest version of a key as soon as the Push
+// reports it. Otherwise it reports the version at most one interval after the commit, or one round
+// if the Push should have reported it. This takes longer only while the key's chain does not
+// answer, or while the controller does not answer and the key has to be looked up. If a key is
+// removed from the network with its value, Watch reports that it is not found, at a version above
+// the last version.
 func (s *Store) Watch(ctx context.Context, what store.Watch, tell func([]store.Change)) error {
 	return s.hub.Watch(ctx, what, tell)
 }
 
-// reader reads for watches. For names whose place is unknown, it requests one list instead of
-// asking for each name.
+// reader reads keys for watches. For names that it does not know, it requests one list of the
+// namespace instead of looking up each name.
 type reader struct {
 	s *Store
 
 	mu    sync.Mutex
-	lists map[string]*list // by namespace
+	lists map[string]*list // the newest list of each namespace
 }
 
-// list is the newest list of a namespace.
+// list is the newest list of the names in a namespace.
 type list struct {
 	mu    sync.Mutex
 	began time.Time
@@ -79,15 +80,16 @@ func (r *reader) Read(ctx context.Context, key store.Key) (watchrules.Reading, e
 	if !known {
 		return out, nil
 	}
-	// The difference between the versions of the KEY_ID and of the name, computed from this item.
+	// Compute the difference between the versions of the KEY_ID and of the name from this example
+	// version.
 	const example = 1 << 40
 	out.ID, out.Offset = id, state(true, nil, example).Version-example
 	out.Helped = r.s.o.Push != nil && r.s.o.Push.Helps(id)
 	return out, nil
 }
 
-// listed reports whether a key exists, according to a list that began no earlier than the given
-// time.
+// listed reports whether a key exists. It uses a list of the namespace that was requested at
+// notBefore or later.
 func (r *reader) listed(ctx context.Context, key store.Key, notBefore time.Time) (bool, error) {
 	r.mu.Lock()
 	l := r.lists[key.Namespace]

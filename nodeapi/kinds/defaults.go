@@ -2,17 +2,19 @@ package kinds
 
 import "sync/atomic"
 
-// Defaults determines the kind of a namespace's new keys. A policy or a Namespace's annotation sets
-// it; otherwise it is volatile. A namespace may have keys of both kinds if its default was ever
-// set, or if it has ever had a durable key.
+// Defaults determines the kind of the new keys of a namespace, volatile or durable. A policy or an
+// annotation of the Namespace sets it, and otherwise new keys are volatile. A namespace may have
+// keys of both kinds if its default was ever set, or if it has ever had a durable key.
 type Defaults struct {
-	// Said is a namespace's configured default.
+	// Said returns the configured default of a namespace. The result `said` reports whether a
+	// default is configured.
 	Said func(namespace string) (durable, said bool)
 
 	made atomic.Pointer[map[string]bool]
 }
 
-// Made sets which namespaces ever had a durable key. Until then none is known.
+// Made sets the namespaces that have ever had a durable key. Until it is called, no such namespace
+// is known.
 func (d *Defaults) Made(namespaces map[string]bool) { d.made.Store(&namespaces) }
 
 // Of returns a namespace's default.

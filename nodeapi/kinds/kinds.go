@@ -1,11 +1,11 @@
-// Package kinds is the node API's store of keys of both kinds, volatile (nodeapi/keys) and durable
-// (nodeapi/durable). A namespace's default determines the kind of a new key; an existing key keeps
-// its kind.
+// Package kinds implements a store that combines volatile keys (nodeapi/keys) and durable keys
+// (nodeapi/durable). The default of a namespace determines the kind of a new key. An existing key
+// keeps its kind.
 //
 // If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
-// have both kinds, a request goes first to the store of the default kind and then, if the key is
-// not there, to the other. So a changed default hides no keys, and keys of the default kind cost no
-// extra request.
+// have keys of both kinds, a request goes first to the store of the default kind. If the key is not
+// there, the request then goes to the other store. So a changed default hides no keys, and requests
+// for keys of the default kind cost nothing extra.
 package kinds
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Default is the kind of a namespace's new keys, and whether the namespace may also have keys of
-// the other kind.
+// Default has the kind of the new keys of a namespace, and reports whether the namespace may also
+// have keys of the other kind.
 type Default struct{ Durable, Both bool }
 
-// Store is a store of both kinds. It is safe for concurrent use.
+// Store combines the stores of volatile and durable keys. It is safe for concurrent use.
 type Store struct {
 	volatile, durable store.Store
 	of                func(namespace string) Default
 
 	mu sync.Mutex
-	// alone holds the watches of namespaces that had keys of only one kind.
+	// alone has the watches of namespaces that had keys of only one kind when the watch began.
 	alone map[*alone]struct{}
 }
 
@@ -43,17 +43,19 @@ type alone struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New combines two stores. The result of of may change: see Changed.
+// New combines two stores. The function `of` returns the default of a namespace. If a default
+// changes, the caller must call Changed.
 func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
 	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
 }
 
-// errOther ends watches of a namespace that may have keys of the other kind from now on.
+// errOther ends the watches of a namespace that had keys of only one kind, and from now on may have
+// keys of the other kind.
 var errOther = nodeapi.Errorf(nodeapi.CodeUnavailable, "watch again, after the versions that are known",
 	"the namespace may have keys of another kind, volatile or durable, from now on")
 
-// Changed must be called when namespaces' defaults may have changed. It ends watches that no longer
-// see all keys of their namespace.
+// Changed must be called when the defaults of namespaces may have changed. It ends watches that
+// would no longer see all keys of their namespace.
 func (s *Store) Changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,11 +66,11 @@ func (s *Store) Changed() {
 	}
 }
 
-// Durable reports whether a namespace's new keys are durable.
+// Durable reports whether the new keys of a namespace are durable.
 func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
 
-// stores returns the store of the default kind, and the other one or nil if the namespace has no
-// keys there.
+// stores returns the store of a namespace's default kind, and the other store. The other store is
+// nil if the namespace has no keys there.
 func (s *Store) stores(namespace string) (first, other store.Store) {
 	d := s.of(namespace)
 	if first, other = s.volatile, s.durable; d.Durable {
@@ -80,7 +82,7 @@ func (s *Store) stores(namespace string) (first, other store.Store) {
 	return first, other
 }
 
-// MaxValue implements [store.Store]; it is the limit for a new key.
+// MaxValue implements [store.Store]. It returns the maximum length for a new key.
 func (s *Store) MaxValue(namespace string) int {
 	first, _ := s.stores(namespace)
 	return first.MaxValue(namespace)
@@ -96,13 +98,14 @@ func (s *Store) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return other.Get(ctx, key, eventual)
 }
 
-// result is the result of a call that may write.
+// result is the result of a call that may write a key.
 type result struct {
 	store.Item
 	done bool
 }
 
-// write runs a call in the store that has the key, or creates it in the default store.
+// write executes a call in the store that has the key. If no store has the key, the default store
+// creates it.
 func (s *Store) write(ctx context.Context, key store.Key,
 	do func(context.Context, store.Store) (result, error)) (result, error) {
 	first, other := s.stores(key.Namespace)
@@ -111,20 +114,20 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	}
 	there, missing := withoutCreating(ctx)
 	got, err := do(there, first)
-	// the key may be in the first store although the value does not fit there; otherwise try the
-	// other store
+	// the key may be in the first store, although the value does not fit there; only if it is not,
+	// try the other store
 	tooLarge := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge})
 	if !missing(got, err) && !tooLarge {
 		return got, err
 	}
 	switch item, err := other.Get(ctx, key, false); {
 	case err != nil:
-		return result{}, err // nothing was written
+		return result{}, err // in this case nothing was written
 	case item.Version == 0:
 	default:
 		if got, err := do(there, other); !missing(got, err) {
 			return got, err
-		} // the key was removed meanwhile
+		} // the key was removed in the meantime, so try again
 	}
 	if tooLarge {
 		return got, err
@@ -132,7 +135,8 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating forbids a store to create a key. missing reports whether the store found no key.
+// withoutCreating forbids a store to create a key. The function `missing` reports whether the store
+// has found no key.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
@@ -181,7 +185,7 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 // Transacts implements [store.Store].
 func (s *Store) Transacts(_ string, v wire.Version) bool { return durable.IsVersion(v) }
 
-// Transact implements [store.Store], for durable keys. It refuses keys that are volatile, and
+// Transact implements [store.Store] for durable keys. It refuses volatile keys. It also refuses
 // missing keys if the default would make them volatile.
 func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
 	d := s.of(t.Namespace)
@@ -189,7 +193,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 		first, _ := s.stores(t.Namespace)
 		return first.Transact(ctx, t)
 	}
-	certain := map[string]bool{} // keys that certainly exist when they are written
+	certain := map[string]bool{} // keys that certainly exist when the transaction is executed
 	for _, c := range t.Compare {
 		certain[c.Name] = durable.IsVersion(c.Version) && !t.CheckOnly
 	}
@@ -201,15 +205,15 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 			return store.Transacted{}, err
 		}
 	}
-	if !d.Durable { // a key that is removed meanwhile must not be created again
+	if !d.Durable { // if the key is removed in the meantime, the transaction must not create it again
 		ctx = store.WithoutCreating(ctx, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]}))
 	}
 	return s.durable.Transact(ctx, t)
 }
 
-// checkDurable refuses a key of a namespace that may have both kinds, unless the key is durable, or
-// would be durable if it were created. For a key in both stores, the one in the default store
-// counts, as in Get.
+// checkDurable returns an error unless a key is durable, or would be durable if it were created.
+// The namespace may have keys of both kinds. If a key is in both stores, the default store decides,
+// as in Get.
 func (s *Store) checkDurable(ctx context.Context, key store.Key, d Default) error {
 	first, other := s.stores(key.Namespace)
 	got, err := first.Get(ctx, key, false)
@@ -256,13 +260,13 @@ func (s *Store) Page(ctx context.Context, r store.Range) (store.Page, error) {
 	return store.Merge(page, more, r.Most), nil
 }
 
-// Watch implements [store.Store]. It ends with CodeUnavailable as soon as the namespace may also
-// have keys of the other kind.
+// Watch implements [store.Store]. It ends with CodeUnavailable when the namespace may also have
+// keys of the other kind from now on.
 func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	s.mu.Lock()
-	d := s.of(w.Namespace) // mu is held, so Changed runs either before this or after the registration
+	d := s.of(w.Namespace) // mu is held, so Changed runs either before this line or after the watch is registered
 	if d.Both {
 		s.mu.Unlock()
 		return s.watchBoth(ctx, w, tell)
@@ -286,11 +290,12 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 	return err
 }
 
-// watchBoth watches in both stores. It reports that a key does not exist when both have said so.
+// watchBoth watches in both stores. It reports that a key does not exist only when both stores have
+// reported that.
 func (s *Store) watchBoth(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var mu sync.Mutex // also guards calls of tell
+	var mu sync.Mutex // guards the reported state, and serializes calls of tell
 	absent, told := map[string]int{}, map[string]bool{}
 	both := func(changes []store.Change) {
 		mu.Lock()

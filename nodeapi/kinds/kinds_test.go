@@ -20,8 +20,8 @@ import (
 
 const soon = 20 * time.Second
 
-// counted is a store in memory that counts requests, and may be unavailable. Versions in the
-// durable store are as high as those of durable keys.
+// counted is a store in memory that counts requests and can be made unavailable. In the durable
+// store, versions are as high as those of durable keys.
 type counted struct {
 	*store.Memory
 	above wire.Version
@@ -50,7 +50,7 @@ func (c *counted) upped(i store.Item) store.Item { i.Version = c.up(i.Version); 
 
 func (c *counted) down(v wire.Version) wire.Version {
 	if v != 0 && v <= c.above {
-		return 1 << 61 // a version that this store does not have
+		return 1 << 61 // no key of this store has this version
 	}
 	return v - min(v, c.above)
 }
@@ -136,7 +136,7 @@ func (c *counted) Watch(ctx context.Context, w store.Watch, tell func([]store.Ch
 	})
 }
 
-// asked returns the number of requests to a store since the last call.
+// asked returns the number of requests to the store since the last call of asked.
 func (c *counted) asked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +181,8 @@ func (w *world) say(ns string, durable bool) {
 
 func key(name string) store.Key { return store.Key{Namespace: "ns", Name: name} }
 
-// An existing key keeps its kind in every call, even if the default changes.
+// TestKeysStayWhatTheyAre checks that an existing key keeps its kind in every call, even if the
+// default changes.
 func TestKeysStayWhatTheyAre(t *testing.T) {
 	ctx := t.Context()
 	for _, durable := range []bool{false, true} {
@@ -236,7 +237,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			if err != nil || !done || gone.Version <= got.Version {
 				t.Errorf("deleted: %+v, %v, %v", gone, done, err)
 			}
-			kind("old", put("old", "4"), durable) // a deleted key is still known
+			kind("old", put("old", "4"), durable) // the store still knows a deleted key
 			if v, err := w.Delete(ctx, key("old")); err != nil {
 				t.Error(err)
 			} else {
@@ -265,7 +266,8 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// A value may be too long for one kind but not for the other. The kind of the key decides.
+// TestLengths checks values that are too long for one kind but not for the other. The kind of the
+// key must decide whether a value is accepted.
 func TestLengths(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	long := make([]byte, 500)
@@ -290,9 +292,9 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// In a namespace with one kind, requests go only to that store, and it does not matter if the other
-// is unavailable. In a namespace with both kinds, requests for existing keys of the default kind go
-// only to the default store.
+// TestCosts checks to which store requests go. If a namespace has keys of one kind, requests go
+// only to that store, and the other store may be unavailable. If a namespace has keys of both
+// kinds, requests for existing keys of the default kind go only to the default store.
 func TestCosts(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	w.durable.leave(true)
@@ -327,7 +329,7 @@ func TestCosts(t *testing.T) {
 			t.Errorf("%s of what may be durable: %v", name, err)
 		}
 	}
-	// Existing durable keys are found even if the operator has configured no default.
+	// Existing durable keys must be found even if the operator has configured no default.
 	w.durable.leave(false)
 	if v, err := w.Put(ctx, store.Key{Namespace: "other", Name: "k"}, []byte("1")); err != nil || v > 1<<62 {
 		t.Errorf("%v, %v", v, err)
@@ -343,7 +345,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// told is the changes that a watch has reported.
+// told has the changes that a watch has reported.
 type told struct {
 	mu   sync.Mutex
 	all  []store.Change
@@ -383,8 +385,9 @@ func (x *told) wait(t *testing.T, name, value string, n int) {
 	}, func() string { return fmt.Sprintf("%+v", x.of(name)) })
 }
 
-// Watches see keys of both kinds. A watch that began while there was one kind ends when there may
-// be two. A missing key is reported once, when both stores have reported it.
+// TestWatch checks that watches see keys of both kinds. A watch that began while there was only one
+// kind must end when there may be two kinds. A missing key must be reported once, when both stores
+// have reported it.
 func TestWatch(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	put := func(name, value string) wire.Version {
@@ -417,7 +420,7 @@ func TestWatch(t *testing.T) {
 	d := put("d", "1")
 	both.wait(t, "d", "1", 2)
 	put("v", "2")
-	both.wait(t, "v", "2", 1) // the known version was not reported
+	both.wait(t, "v", "2", 1) // the version that the watch already knew was not reported
 	again := w.follow(t, store.Watch{Namespace: "ns", Keys: []string{"v", "d"}, After: map[string]wire.Version{"d": d}})
 	again.wait(t, "v", "2", 1)
 	w.say("ns", false)
@@ -434,8 +437,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A transaction may contain only durable keys. A key that is volatile, or would become volatile, is
-// refused, and nothing is written.
+// TestTransact checks that a transaction may contain only durable keys. A key that is volatile, or
+// would become volatile, must be refused, and nothing may be written.
 func TestTransact(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	volatile := &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}
@@ -473,12 +476,12 @@ func TestTransact(t *testing.T) {
 		return v
 	}
 	other := put("k")
-	other.Namespace = "other" // nothing is configured for this namespace, so it has only volatile keys
+	other.Namespace = "other" // no default is configured for this namespace, so it has only volatile keys
 	if _, err := w.Transact(ctx, other); err != nil || w.durable.asked() != 0 || w.volatile.asked() != 1 {
 		t.Errorf("the transaction did not go to the volatile keys' store, which refuses it: %v", err)
 	}
 	d, v := make(true, "d"), make(false, "v")
-	// Here new keys are volatile.
+	// In this namespace new keys are volatile.
 	check("one that would be volatile", put("d", "new"), "new")
 	check("one that would be, compared", compare(put("d"), "new", 0), "new")
 	check("one that is, compared with its version", compare(put("d"), "v", v), "v")
@@ -487,7 +490,7 @@ func TestTransact(t *testing.T) {
 	gone.Write = append(gone.Write, store.Write{Name: "v", Delete: true})
 	check("one that is, deleted", gone, "v")
 	check("a durable one", compare(put("d"), "d", d), "")
-	// Here new keys are durable.
+	// Now new keys of this namespace are durable.
 	w.say("ns", true)
 	check("one that is volatile still", put("d", "v"), "v")
 	check("... compared", compare(put("d"), "v", 0), "v")
@@ -505,8 +508,9 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// A key may exist in both stores, if nodes with different defaults created it. Each call then uses
-// the one in the default store, and a transaction that compares what was read there succeeds.
+// TestTransactOfAKeyInBoth checks a key that exists in both stores, because nodes with different
+// defaults have created it. Each call must use the key in the default store. A transaction that
+// compares the version from there must succeed.
 func TestTransactOfAKeyInBoth(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	service := coordination.New(w, coordination.Options{Sweep: -1})
@@ -535,7 +539,8 @@ func TestTransactOfAKeyInBoth(t *testing.T) {
 	}
 }
 
-// Keys that are compared with a version of a durable key are not searched in both stores.
+// TestTransactCosts checks that a key is not searched in both stores if the transaction compares it
+// with the version of a durable key.
 func TestTransactCosts(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	w.say("ns", true)

@@ -14,22 +14,23 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// asker tells the controller which keys are followed. It sends the complete set whenever it has
-// changed, and again before the controller forgets it. Only one goroutine uses it.
+// asker tells the controller which keys the node follows. It sends the complete set of keys
+// whenever the set has changed, and again before the controller forgets it. Only one goroutine uses
+// it.
 type asker struct {
 	r        *Receiver
-	socket   *socket   // nil: none is open
-	said     bool      // the controller may hold keys for the socket
-	last     time.Time // time of the last request
-	again    time.Time // latest time of the next request, if there is anything to send
-	failures int       // consecutive failures
-	until    time.Time // the controller holds the keys that it was told until then; zero: none
-	settle   time.Time // when review is next due for accepted keys; zero: never
+	socket   *socket   // the socket for notifications; nil if none is open
+	said     bool      // whether the controller may have keys for the socket
+	last     time.Time // time of the last request to the controller
+	again    time.Time // latest time of the next request, if there are keys to send
+	failures int       // number of consecutive failures
+	until    time.Time // time until which the controller has the keys of the last request; zero if it has none
+	settle   time.Time // time when review must next check accepted keys; zero means never
 	state    string    // the state that was logged last
-	looked   time.Time // when the asker last asked for the chains
+	looked   time.Time // time of the last request for the chains
 }
 
-// run asks until the receiver is closed.
+// run sends requests to the controller until the receiver is closed.
 func (r *Receiver) run() {
 	a := &asker{r: r}
 	timer := time.NewTimer(0)
@@ -59,8 +60,9 @@ func (r *Receiver) run() {
 	}
 }
 
-// next returns the time of the next request to the controller; false: there is nothing to send.
-// While the controller answers, changes of the followed keys move the time forward.
+// next returns the time of the next request to the controller. It returns false if no request is
+// needed. While the controller answers, a change of the followed keys makes the next request
+// earlier.
 func (a *asker) next() (at time.Time, any bool) {
 	a.r.mu.RLock()
 	defer a.r.mu.RUnlock()
@@ -71,7 +73,7 @@ func (a *asker) next() (at time.Time, any bool) {
 	return at, a.said || len(a.r.keys) > 0
 }
 
-// chosen returns the keys to request from the controller.
+// chosen returns the keys for which to request notifications from the controller.
 func (a *asker) chosen() []uint32 {
 	r := a.r
 	r.mu.Lock()
@@ -98,7 +100,7 @@ func (a *asker) attempt() {
 	a.last = time.Now()
 	ids := a.chosen()
 	if len(ids) == 0 && !a.said {
-		a.again, a.failures = a.last.Add(time.Hour), 0 // a change triggers a request before that
+		a.again, a.failures = a.last.Add(time.Hour), 0 // a change of the followed keys triggers an earlier request
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.r.ctx, a.r.pace.request)
@@ -120,8 +122,8 @@ func (a *asker) attempt() {
 	a.accepted(ids, got)
 }
 
-// prepare finds out what must be known before the controller is asked: the addresses of the chains,
-// and from them the address of this host.
+// prepare gets the data that are needed for a request. It gets the addresses of the chains, and
+// from them the address of this host.
 func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 	known := a.r.chains.Load()
 	unknown := func(id uint32) bool { return !known.has(wire.Key(id).Chain()) }
@@ -151,7 +153,7 @@ func (a *asker) prepare(ctx context.Context, ids []uint32) error {
 	if a.socket != nil && a.socket.local().Addr() == local {
 		return nil
 	}
-	a.drop() // the socket belongs to a former address of the host
+	a.drop() // close the socket, because it belongs to an earlier address of the host
 	return a.open(local, 0)
 }
 
@@ -166,9 +168,8 @@ func (a *asker) open(local netip.Addr, port uint16) error {
 	return nil
 }
 
-// succeeds takes the place of a server of this host that watches at a port and has gone without
-// ending its watch. The predecessor's port is then free. Ports that programs cannot open are
-// ignored.
+// succeeds replaces a server on this host that has died without ending its watch. If the server has
+// died, its port is free, and succeeds opens that port. It ignores ports that programs cannot open.
 func (a *asker) succeeds(err error) bool {
 	var said *admin.Error
 	if !errors.As(err, &said) || said.WatchedAt < 1024 || said.WatchedAt == wire.Port || a.socket == nil {
@@ -180,19 +181,21 @@ func (a *asker) succeeds(err error) bool {
 
 func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
 	if len(ids) > 0 {
-		a.said = true // true even if the answer is lost
+		// set before the request, because the controller may accept the keys although its answer is
+		// lost
+		a.said = true
 	}
 	local := a.socket.local()
 	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})
 }
 
-// Limits of a controller's answers.
+// These are limits for the TTL in a controller's answers.
 const (
 	leastTTL = time.Second
 	mostTTL  = 5 * time.Minute
 )
 
-// accepted processes the controller's acceptance.
+// accepted processes the answer of a controller that has accepted a request.
 func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	r, now := a.r, time.Now()
 	resumed := a.failures > 0 || a.until.IsZero()
@@ -200,7 +203,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	a.failures = 0
 	a.again = a.last.Add(ttl/4 + rand.N(ttl/8))
 	a.said = len(ids) > 0
-	a.until = a.last.Add(ttl) // the controller counts from some later moment
+	a.until = a.last.Add(ttl) // this is early enough, because the controller begins to count later
 	if !a.said {
 		a.until = time.Time{}
 	}
@@ -213,12 +216,13 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	for _, n := range ids {
 		e := r.keys[wire.Key(n)]
 		switch {
-		case e == nil: // the key has no more followers
+		case e == nil: // the key no longer has followers
 		case refused[e.key]:
 			if r.withdraw(e) {
 				lost = append(lost, e.key)
 			}
-		// if resumed, the controller may be another one, which must first write its tables
+		// resumed means that the controller may be a new one, which must first write its table
+		// entries
 		case e.accepted.IsZero() || resumed:
 			e.accepted, e.settled = now, false
 			a.settle = earlier(a.settle, now.Add(r.pace.settle))
@@ -244,8 +248,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// withdraw records that the switch no longer reports a key, and returns whether it did report it.
-// r.mu is held.
+// withdraw records that the switch no longer reports a key. It returns whether the switch reported
+// the key before. The caller holds r.mu.
 func (r *Receiver) withdraw(e *followed) bool {
 	was := e.helped
 	if was {
@@ -255,8 +259,8 @@ func (r *Receiver) withdraw(e *followed) bool {
 	return was
 }
 
-// review triggers reads of keys whose tables should be in place by now, and of keys that the
-// controller has forgotten.
+// review triggers reads of two kinds of keys: keys whose table entries should be installed by now,
+// and keys that the controller has forgotten.
 func (a *asker) review(now time.Time) {
 	r := a.r
 	over := !a.until.IsZero() && !now.Before(a.until)
@@ -291,7 +295,7 @@ func (a *asker) review(now time.Time) {
 	r.hint(read)
 }
 
-// failed schedules the next attempt, with a growing pause.
+// failed schedules the next attempt after a failure. The pauses grow with each failure.
 func (a *asker) failed(err error) {
 	p := a.r.pace
 	wait := min(p.failed<<min(a.failures, 16), p.failures)
@@ -309,13 +313,13 @@ func (a *asker) failed(err error) {
 	a.failures++
 	wait = wait/2 + rand.N(wait)
 	a.again = time.Now().Add(wait)
-	if a.until.IsZero() { // otherwise the previously accepted keys stay valid
+	if a.until.IsZero() { // if until is set, the keys that were accepted earlier are still valid
 		a.say(state, "the server polls watched keys, because no controller lets the switch report their commits. "+
 			"This goes on until one "+until, "error", err)
 	}
 }
 
-// drop closes the socket. The controller's entries for it expire.
+// drop closes the socket. The controller's entries for the socket expire later.
 func (a *asker) drop() {
 	if a.socket != nil {
 		a.socket.close()
@@ -323,7 +327,7 @@ func (a *asker) drop() {
 	}
 }
 
-// say logs a state, unless it was logged last.
+// say logs a state, unless it is the state that was logged last.
 func (a *asker) say(state, text string, args ...any) {
 	if a.state != state {
 		a.state = state
@@ -336,7 +340,7 @@ func (a *asker) end() {
 	if a.said && a.socket != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), a.r.pace.end)
 		defer cancel()
-		_, _ = a.tell(ctx, []uint32{}) // if this fails, the entries expire
+		_, _ = a.tell(ctx, []uint32{}) // if this fails, the controller's entries expire
 	}
 	a.drop()
 }

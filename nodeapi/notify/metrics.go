@@ -2,7 +2,7 @@ package notify
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// counts are the counters of a receiver.
+// counts has the counters of a receiver.
 type counts struct {
 	registry prometheus.Registerer
 	keys     prometheus.Gauge

@@ -1,13 +1,13 @@
-// Package notify makes a node's switch report commits of keys that are watched there. It is a
-// keys.Push.
+// Package notify makes the switch of a node report commits of the keys that are watched on the
+// node. It implements keys.Push.
 //
 //	Receiver ── PUT /v1/watches: these KEY_IDs, this UDP port ──▶ controller ──▶ tables of switches
 //	    ▲                                                                              │
 //	    └── NOTIFY: key, version, value ◀── the host's switch ◀── acknowledgements ◀───┘
 //
-// No guarantee depends on it (docs/consistency.md, "What a watcher is promised"): periodic reads
-// find what was lost in transit, or committed before the tables were set up. Helps tells which keys
-// the switch reports, so that those can be read less often.
+// No guarantee depends on notifications (docs/consistency.md, "What a watcher is promised").
+// Periodic reads find commits whose notification was lost, and commits before the tables were set
+// up. Helps says whether the switch reports a key, so that the key can be read less often.
 package notify
 
 import (
@@ -26,41 +26,43 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// Options configure a Receiver. Zero values mean the defaults in the fields' comments.
+// Options are the options of a Receiver. If a field is zero, the default in its comment applies.
 type Options struct {
 	Admin *admin.Client
-	Log   *slog.Logger // nil: no log
-	// Metrics is the registry for counters; nil: none.
+	Log   *slog.Logger // the receiver's log; nil means no log
+	// Metrics is the registry for counters. It may be nil.
 	Metrics prometheus.Registerer
-	// Keys is the largest number of keys to request from the controller; those that were followed
-	// first are chosen. The periodic reads cover the others. 0: DefaultKeys.
+	// Keys is the maximum number of keys for which to request notifications from the controller.
+	// The keys that were followed first are chosen. Periodic reads cover the other keys. The
+	// default is DefaultKeys.
 	Keys int
 }
 
-// DefaultKeys is a quarter of the keys that one switch, or all together, can report.
+// DefaultKeys is a quarter of the number of keys that one switch can report, which is also the
+// limit for all switches together.
 const DefaultKeys = 4096
 
-// pace holds the receiver's intervals and timeouts.
+// pace has the intervals and timeouts of a receiver.
 type pace struct {
-	gather time.Duration // time for which changes of the followed keys are collected, to be sent together
-	// approximate time between a controller's acceptance and the update of the switches' tables
+	gather time.Duration // time for which changes of the followed keys are collected before they are sent together
+	// approximate time from a controller's acceptance until the switches' tables are updated
 	settle   time.Duration
 	request  time.Duration // timeout of a request to the controller
 	end      time.Duration // timeout of the last request to the controller
-	failed   time.Duration // pause after a failure, doubled each time
-	failures time.Duration // largest such pause
-	refused  time.Duration // pause after a refusal, because another server of this host may end
-	absent   time.Duration // pause if the controller does not support watches, or forbids them
-	// least time between two requests for the chains that stray datagrams cause
+	failed   time.Duration // pause after the first failure, which doubles with each further failure
+	failures time.Duration // maximum pause after a failure
+	refused  time.Duration // pause after the controller has refused because another server on this host is watching
+	absent   time.Duration // pause if the controller does not support watches, or does not permit them
+	// minimum time between two requests for the chains because of unexpected datagrams
 	chains time.Duration
-	lost   time.Duration // least time between two reads of all keys that lost datagrams cause
+	lost   time.Duration // minimum time between two reads of all keys because of lost datagrams
 }
 
 var defaultPace = pace{gather: 250 * time.Millisecond, settle: 500 * time.Millisecond,
 	request: 3 * time.Second, end: time.Second, failed: 100 * time.Millisecond, failures: 2 * time.Second,
 	refused: 2 * time.Second, absent: 30 * time.Second, chains: 10 * time.Second, lost: time.Second}
 
-// Receiver is the server's side of notifications. It is safe for concurrent use.
+// Receiver receives notifications for a node's server. It is safe for concurrent use.
 type Receiver struct {
 	o      Options
 	pace   pace
@@ -69,36 +71,37 @@ type Receiver struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	// changed, of capacity one, wakes run when something has changed.
+	// changed has the capacity one. An element wakes run, because the followed keys have changed.
 	changed chan struct{}
-	// chains are the chains from which datagrams may come.
+	// chains has the chains from which notifications may come.
 	chains atomic.Pointer[sources]
-	// doubted is set when a datagram does not match the known chains.
+	// doubted is set when a datagram does not match the chains in the field chains.
 	doubted atomic.Bool
 
 	mu     sync.RWMutex
 	keys   map[wire.Key]*followed
-	number uint64 // number of keys that were ever followed
-	dirty  bool   // the followed keys differ from those that the controller knows
+	number uint64 // number of keys that have ever been followed
+	dirty  bool   // whether the followed keys differ from the keys that the controller has
 	closed bool
 }
 
 var _ keys.Push = (*Receiver)(nil)
 
-// followed is a KEY_ID with a follower. Receiver.mu guards it.
+// followed is a KEY_ID that has followers. Receiver.mu guards it.
 type followed struct {
 	key    wire.Key
-	number uint64 // order of arrival
+	number uint64 // number that counts up in the order in which keys were first followed
 	told   []*follower
-	// accepted is when the controller accepted it; zero: it has not, or no longer does.
+	// accepted is the time when the controller accepted the key. It is zero if the controller has
+	// not accepted the key, or has forgotten it.
 	accepted time.Time
-	settled  bool // pace.settle has passed since accepted
-	helped   bool // the switch reports this key
+	settled  bool // whether pace.settle has passed since accepted
+	helped   bool // whether the switch reports this key
 }
 
 type follower struct{ told func(keys.News) }
 
-// New makes a receiver. It sends nothing to the controller until a key is followed.
+// New makes a receiver. The receiver sends nothing to the controller until a key is followed.
 func New(o Options) *Receiver {
 	r := newReceiver(o, defaultPace)
 	r.work.Go(r.run)
@@ -142,7 +145,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 		r.keys[key] = e
 		r.hasChanged()
 	}
-	// Replaced as a whole and never modified, because tell reads them without the lock.
+	// Replace the slice instead of changing it, because tell reads it without holding the lock.
 	e.told = append(slices.Clip(e.told), f)
 	return func() {
 		r.mu.Lock()
@@ -160,7 +163,7 @@ func (r *Receiver) Follow(key wire.Key, told func(keys.News)) (stop func()) {
 	}
 }
 
-// hasChanged makes run tell the controller. r.mu is held.
+// hasChanged makes run send the changed keys to the controller. The caller holds r.mu.
 func (r *Receiver) hasChanged() {
 	r.dirty = true
 	r.wake()
@@ -181,7 +184,7 @@ func (r *Receiver) Helps(key wire.Key) bool {
 	return e != nil && e.helped
 }
 
-// tell reports a commit to all followers of the key; false: there are none.
+// tell reports a commit to all followers of the key. It returns false if the key has no followers.
 func (r *Receiver) tell(n keys.News) bool {
 	r.mu.RLock()
 	e := r.keys[n.Key]
@@ -196,14 +199,14 @@ func (r *Receiver) tell(n keys.News) bool {
 	return e != nil
 }
 
-// hint triggers reads of keys, because a notification of them may have been lost.
+// hint makes watches read keys, because a notification of these keys may have been lost.
 func (r *Receiver) hint(all []wire.Key) {
 	for _, id := range all {
 		r.tell(keys.News{Key: id})
 	}
 }
 
-// helpedKeys returns the keys that the switch reports.
+// helpedKeys returns the keys that the switch reports at present.
 func (r *Receiver) helpedKeys() (all []wire.Key) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -25,19 +25,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// patience bounds the wait for what happens soon, even on a busy machine.
+// patience is how long a test waits for something that should happen soon, even on a busy machine.
 const patience = 20 * time.Second
 
-// bed is a controller that behaves as a test requires, and the sockets of two chains' switches.
+// bed simulates a controller that behaves as a test requires, and has the sockets of two chains'
+// switches.
 type bed struct {
 	t        *testing.T
 	server   *httptest.Server
-	services [2]*net.UDPConn // of chains 1 and 2; mu guards them while they change
+	services [2]*net.UDPConn // sockets of the switches of chains 1 and 2; mu guards changes
 	log      syncbuffer.Buffer
 	registry *prometheus.Registry
 
-	mu      sync.Mutex
-	answer  func(http.ResponseWriter, *admin.WatchRequest) // nil: accept the request
+	mu sync.Mutex
+	// writes the controller's answer; nil means to accept the request
+	answer  func(http.ResponseWriter, *admin.WatchRequest)
 	asked   []admin.WatchRequest
 	unknown map[uint32]bool // keys that the controller refuses
 	ttl     int
@@ -56,7 +58,8 @@ func newBed(t *testing.T) *bed {
 		defer x.mu.Unlock()
 		for i, s := range x.services {
 			all = append(all, admin.Chain{Name: fmt.Sprint("c", i+1), ID: uint8(i + 1),
-				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16 and 128 bytes
+				// chain 1 has values of 16 bytes, and chain 2 of 128 bytes
+				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)})
 		}
 		_ = json.NewEncoder(w).Encode(all)
 	})
@@ -96,7 +99,7 @@ func listen(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// quick is a pace for tests.
+// quick has short intervals and timeouts for tests.
 var quick = pace{gather: 20 * time.Millisecond, settle: 20 * time.Millisecond, request: 2 * time.Second,
 	end: 200 * time.Millisecond, failed: 5 * time.Millisecond, failures: 50 * time.Millisecond,
 	refused: 20 * time.Millisecond,
@@ -118,7 +121,8 @@ func (x *bed) receiver(o Options, p pace) *Receiver {
 	return r
 }
 
-// answers sets the controller's answer; nil: accept.
+// answers sets the function that writes the controller's answer. With nil, the controller accepts
+// requests.
 func (x *bed) answers(f func(http.ResponseWriter, *admin.WatchRequest)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,7 +142,7 @@ func (x *bed) service() *net.UDPConn {
 	return x.services[0]
 }
 
-// fails makes the controller answer with an error.
+// fails makes the controller answer with an error code.
 func (x *bed) fails(code string) {
 	x.answers(func(w http.ResponseWriter, _ *admin.WatchRequest) {
 		e := admin.Errorf(code, "the test says %s", code)
@@ -157,7 +161,7 @@ func (x *bed) last() (admin.WatchRequest, int) {
 	return x.asked[len(x.asked)-1], len(x.asked)
 }
 
-// holds waits until the controller was told exactly these keys.
+// holds waits until the last request to the controller had exactly these keys.
 func (x *bed) holds(ids ...uint32) admin.WatchRequest {
 	x.t.Helper()
 	slices.Sort(ids)
@@ -172,7 +176,7 @@ func (x *bed) holds(ids ...uint32) admin.WatchRequest {
 
 func (x *bed) said(text string) int { return strings.Count(x.log.String(), text) }
 
-// ear is a follower of a key.
+// ear is a follower of a key, which stores the reports that it gets.
 type ear struct {
 	mu    sync.Mutex
 	news  []keys.News
@@ -232,8 +236,8 @@ const (
 
 var keyA, keyB = wire.MakeKey(1, 7), wire.MakeKey(2, 9)
 
-// TestTells: the controller is told the followed keys. Notifications of the switch reach the
-// followers of a key, and no one else. At the end the controller holds no keys.
+// TestTells checks that the controller gets the followed keys. Notifications of the switch must
+// reach the followers of a key, and no other follower. At the end the controller must have no keys.
 func TestTells(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -298,8 +302,8 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestForged: only datagrams that a chain's switch may have sent are reported. All others are
-// dropped and counted, and have no effect.
+// TestForged checks that only datagrams that a chain's switch may have sent are reported. All other
+// datagrams must be dropped and counted, and must have no effect.
 func TestForged(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -315,7 +319,7 @@ func TestForged(t *testing.T) {
 		return packet(t, p, small)
 	}
 	long := packet(t, good, small)
-	long[6], long[7] = 0, 17 // the length of the value
+	long[6], long[7] = 0, 17 // set the length field to 17, which is longer than the values of chain 1
 	for _, c := range []struct {
 		what   string
 		from   *net.UDPConn
@@ -358,8 +362,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood: the receiver survives a flood. Datagrams that the kernel dropped are counted, and the
-// keys are read.
+// TestFlood checks that the receiver survives a flood of datagrams. It must count the datagrams
+// that the kernel dropped, and trigger reads of the keys.
 func TestFlood(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -368,7 +372,7 @@ func TestFlood(t *testing.T) {
 	var e ear
 	r.Follow(keyA, func(n keys.News) {
 		if n.Version == 1 {
-			once.Do(func() { close(entered); <-hold }) // delays the receiving goroutine
+			once.Do(func() { close(entered); <-hold }) // block the receiving goroutine
 		}
 		e.told(n)
 	})
@@ -381,7 +385,7 @@ func TestFlood(t *testing.T) {
 	send(t, x.services[0], to, note(1))
 	<-entered
 	forger, junk := listen(t), make([]byte, 8000)
-	const many = 20000 // more than any buffer that the kernel grants here
+	const many = 20000 // more datagrams than fit into any buffer that the kernel grants here
 	for i := range many {
 		_, _ = forger.WriteToUDPAddrPort(junk[:40+i%2*7960], to)
 	}
@@ -401,7 +405,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBounds: many keys are sent to the controller in one request, up to the limit.
+// TestBounds checks that the controller gets many keys in one request, up to the limit.
 func TestBounds(t *testing.T) {
 	x := newBed(t)
 	p := quick
@@ -430,8 +434,8 @@ func TestBounds(t *testing.T) {
 	helped(t, r, wire.Key(first[101]), true)
 }
 
-// TestRefusals: the switch does not report keys that the controller refuses. Keys that it refuses
-// later are read.
+// TestRefusals checks that keys that the controller refuses do not count as reported by the switch.
+// If the controller refuses a key later, the key must be read.
 func TestRefusals(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1
@@ -463,8 +467,9 @@ func TestRefusals(t *testing.T) {
 
 const off, on = "the server polls watched keys, because", "the switch tells of keys"
 
-// TestWithout: if a controller does not support watches, or refuses them, the periodic reads find
-// all changes, and this is logged once. When it accepts them, they work.
+// TestWithout checks a controller that does not support watches, or refuses them. Periodic reads
+// then find all changes, and this must be logged once. When the controller accepts watches, they
+// must work.
 func TestWithout(t *testing.T) {
 	for _, code := range []string{admin.CodeNotFound, admin.CodePermissionDenied, admin.CodeFailedPrecondition,
 		admin.CodeInvalidArgument, admin.CodeUnavailable, admin.CodeInternal, "garbage"} {
@@ -493,9 +498,9 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestKilled: a killed server has not ended its watch at the controller, which still reserves the
-// host for it. The next server takes over the watch when the predecessor's port is free, and not
-// before.
+// TestKilled checks that a server can replace a server that was killed. The killed server has not
+// ended its watch at the controller, which still reserves the host for it. The next server must
+// take over the watch when the killed server's port is free, and not before.
 func TestKilled(t *testing.T) {
 	x := newBed(t)
 	old := listen(t)
@@ -520,7 +525,8 @@ func TestKilled(t *testing.T) {
 	if got, _ := x.last(); got.Port == port || r.Helps(keyA) {
 		t.Errorf("it has the port of one that lives: %v", got)
 	}
-	// Privileged ports and NetCRAQ's own are not opened, whatever a controller answers.
+	// The server must not open privileged ports or NetCRAQ's own port, whatever a controller
+	// answers.
 	for _, forbidden := range []uint16{1, 1023, wire.Port} {
 		x.mu.Lock()
 		said = forbidden
@@ -541,9 +547,9 @@ func TestKilled(t *testing.T) {
 	poll.Until(t, patience, "it is told", func() bool { n, _ := e.heard(); return len(n) == 1 })
 }
 
-// TestAway: if a controller does not answer for less time than its watch lasts, nothing changes. If
-// it takes longer, the switch's help ends. When a controller answers again, the keys are read,
-// because its tables may have been empty.
+// TestAway checks a controller that does not answer for some time. If this time is shorter than the
+// duration of a watch, nothing may change. If it is longer, Helps must return false. When a
+// controller answers again, the keys must be read, because its tables may have been empty.
 func TestAway(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1
@@ -583,7 +589,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestMoved: if the addresses of chains have changed, they are requested again.
+// TestMoved checks that the chains are requested again if their addresses have changed.
 func TestMoved(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// receiveBuffer is the requested size of the kernel's buffer for datagrams that are not read
-	// yet; the kernel grants at most net.core.rmem_max. Datagrams that do not fit are lost, and
-	// counted.
+	// receiveBuffer is the requested size, in bytes, of the kernel's buffer for datagrams that were
+	// not read yet. The kernel grants at most net.core.rmem_max. Datagrams that do not fit are
+	// lost, and counted.
 	receiveBuffer = 4 << 20
-	// batch is the number of datagrams that one system call may read.
+	// batch is the maximum number of datagrams that one system call reads.
 	batch = 64
 )
 
-// socket is the UDP socket that notifications come to.
+// socket is the UDP socket that receives notifications.
 type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
 	in   []ipv4.Message
-	// overflown is the kernel's last count of dropped datagrams.
+	// overflown is the number of dropped datagrams that the kernel reported last.
 	overflown uint32
-	toldLost  time.Time // when keys were last read because of losses
+	toldLost  time.Time // time when keys were last read because of lost datagrams
 }
 
-// openSocket opens a socket at a port; 0: any port.
+// openSocket opens a socket at a port. Port 0 means any free port.
 func openSocket(local netip.Addr, port uint16) (*socket, error) {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
 	if err != nil {
@@ -47,8 +47,8 @@ func openSocket(local netip.Addr, port uint16) (*socket, error) {
 	}
 	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn)}
 	for range batch {
-		// One byte more than the longest datagram, so that a longer one is not mistaken for a valid
-		// one.
+		// The buffer is one byte longer than the longest valid datagram, so that a longer datagram
+		// is not mistaken for a valid one.
 		s.in = append(s.in, ipv4.Message{OOB: make([]byte, unix.CmsgSpace(4)),
 			Buffers: [][]byte{make([]byte, wire.Profile8192.PacketBytes()+1)}})
 	}
@@ -61,8 +61,8 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// receive processes a socket's datagrams until it is closed. It never blocks or logs because of a
-// datagram.
+// receive processes the datagrams of a socket until the socket is closed. A datagram can never make
+// it block or write to the log.
 func (r *Receiver) receive(s *socket) {
 	for {
 		n, err := s.pc.ReadBatch(s.in, 0)
@@ -70,7 +70,7 @@ func (r *Receiver) receive(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// a socket's errors are transient, but must not cause a busy loop
+			// errors of a socket are transient; the pause avoids a busy loop
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -83,15 +83,15 @@ func (r *Receiver) receive(s *socket) {
 	}
 }
 
-// Outcomes of a datagram.
+// These are the outcomes of a datagram, for metrics.
 const (
 	told       = "told"
-	badSource  = "source"  // not from a chain's service address, or for a key of another chain
-	badLength  = "length"  // its length, or its value's length, does not match the chain's packets
-	badOp      = "op"      // not a NOTIFY
-	badContent = "content" // the content is not that of a NOTIFY
+	badSource  = "source"  // it does not come from a chain's service address, or the key belongs to another chain
+	badLength  = "length"  // the length of the datagram or of its value does not match the chain's packets
+	badOp      = "op"      // the op is not NOTIFY
+	badContent = "content" // another field of the packet is not valid for a NOTIFY
 	badKey     = "key"     // the key has no followers
-	overflown  = "lost"    // the kernel dropped it, because its buffer was full
+	overflown  = "lost"    // the kernel dropped the datagram, because its buffer was full
 )
 
 var results = []string{told, badSource, badLength, badOp, badContent, badKey, overflown}
@@ -101,7 +101,8 @@ func (r *Receiver) take(from netip.AddrPort, b []byte) {
 	result := r.judge(from, b)
 	r.count.results[result].Inc()
 	if (result == badSource || result == badLength) && !r.doubted.Load() {
-		// the chains may have changed, so run asks for them with its next request
+		// The addresses of the chains may have changed, so run requests the chains again with its
+		// next request.
 		r.doubted.Store(true)
 	}
 }
@@ -134,8 +135,8 @@ func (r *Receiver) judge(from netip.AddrPort, b []byte) (result string) {
 	return told
 }
 
-// overflow reads the kernel's count of datagrams that it had no room for. Reads find the lost
-// changes, but a flood must not cause too many reads.
+// overflow reads how many datagrams the kernel has dropped because its buffer was full. It then
+// triggers reads that find the lost changes. It limits the rate of such reads during a flood.
 func (s *socket) overflow(r *Receiver, oob []byte) {
 	if len(oob) == 0 {
 		return

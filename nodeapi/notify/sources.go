@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/client/fromadmin"
 )
 
-// source describes the sender of a chain's notifications.
+// source describes who sends the notifications of a chain, and their format.
 type source struct {
 	chain   uint8
 	service netip.AddrPort
 	profile wire.Profile
 }
 
-// sources holds the sources of all chains. It is never modified.
+// sources has the sources of all chains. It is never changed after it was made.
 type sources struct {
 	all    []source // sorted by chain
 	byAddr map[netip.AddrPort]source
@@ -34,7 +34,7 @@ func sourcesOf(chains []admin.Chain) (*sources, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, at := range services { // there is one service address
+		for _, at := range services { // this loop has one iteration, because services has one address here
 			s := source{chains[i].ID, at, profile}
 			out.all = append(out.all, s)
 			out.byAddr[at] = s
@@ -44,7 +44,7 @@ func sourcesOf(chains []admin.Chain) (*sources, error) {
 	return out, nil
 }
 
-// has reports whether a chain is known.
+// has reports whether the chain with this number is known.
 func (s *sources) has(chain uint8) bool {
 	_, ok := slices.BinarySearchFunc(s.all, chain, func(x source, c uint8) int { return cmp.Compare(x.chain, c) })
 	return ok

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// chargeMessage counts a message as n requests, minus the requests that its bytes were already
-// counted as.
+// chargeMessage counts a message as the given number of requests. It subtracts the requests that
+// were already counted for the bytes of the message.
 func (c *conn) chargeMessage(requests int) *nodeapi.Error {
 	if requests <= c.charged {
 		return nil
@@ -16,19 +16,19 @@ func (c *conn) chargeMessage(requests int) *nodeapi.Error {
 	return c.charge(requests - c.charged)
 }
 
-// charge counts requests. If the caller has sent too many, it returns the refusal, and the
-// connection reads nothing for a moment.
+// charge counts requests. If the caller has sent too many, it returns an error, and the connection
+// reads nothing for a moment.
 func (c *conn) charge(requests int) *nodeapi.Error {
 	err := c.account.Request(requests)
 	if err == nil {
 		return nil
 	}
-	// In total, the caller's connections get about a thousand refusals a second.
+	// With this pause, the caller's connections get about a thousand refusals per second in total.
 	c.pause = max(10*time.Millisecond, time.Duration(c.account.Connections())*time.Millisecond)
 	return rpc.ToAnswer(err, false)
 }
 
-// rest pauses after a message that was refused. It reports whether the connection continues.
+// rest pauses after a message was refused. It reports whether the connection continues.
 func (c *conn) rest() bool {
 	t := time.NewTimer(c.pause)
 	defer t.Stop()
@@ -41,13 +41,13 @@ func (c *conn) rest() bool {
 	}
 }
 
-// admit identifies the caller that has connected, and decides whether it may use the API.
+// admit identifies the caller, and decides whether the caller may use the API.
 func (c *conn) admit() *nodeapi.Error {
 	peer := c.s.config.Identify.Identify(c.nc)
 	namespace, err := c.s.config.Authority.Namespace(c.ctx, peer)
 	c.mu.Lock()
 	c.peer, c.namespace = peer, namespace
-	if err == nil { // no resources are held yet
+	if err == nil { // in this case no resources are held
 		c.part.leave()
 		c.part = c.s.budget.join(c.s.config.Authority.Subject(peer))
 		c.account, err = c.s.config.Quotas.Connect(c.part.subject)
@@ -59,7 +59,7 @@ func (c *conn) admit() *nodeapi.Error {
 	return nil
 }
 
-// enter adds a request to those under way, unless a limit is reached.
+// enter adds a request to the requests under way. It returns an error if a limit is reached.
 func (c *conn) enter(k *call) *nodeapi.Error {
 	if !c.part.take(k.cost) {
 		return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",

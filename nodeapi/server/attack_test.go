@@ -16,12 +16,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A message that is too long ends its connection with the reason, in both framings.
+// TestTooLong checks that a message that is too long ends its connection, and that the client gets
+// the reason. It tests both framings.
 func TestTooLong(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
 	head := `{"id":1,"func":"ping"`
-	// with its newline it has exactly the maximum length
+	// this message has exactly the maximum length, including its newline
 	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-2) + "}")
 	l.expect(`{"id":1,"data":{}}`)
 	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-1) + "}")
@@ -35,8 +36,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A web page can make a browser connect to the port, but has no effect: its first bytes are not a
-// request, so the server ignores the body.
+// TestBrowser checks that a web page that makes a browser connect to the port has no effect. The
+// first bytes that a browser sends are not a request, so the server must ignore the rest.
 func TestBrowser(t *testing.T) {
 	st := store.NewMemory(100)
 	_, path := start(t, Config{Store: st})
@@ -49,8 +50,8 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// If a client does not read, the server stops reading its requests, and finally cuts it off at a
-// limit. Other clients are not affected.
+// TestUnread checks a client that does not read. The server must stop reading the client's
+// requests, and close the connection at a limit. Other clients must not be affected.
 func TestUnread(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(2000),
 		Limits: Limits{unsent: 64 << 10, StallTime: 200 * time.Millisecond}})
@@ -77,8 +78,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A watch waits for a client that does not read. The client then gets the newest version, and the
-// number of skipped ones.
+// TestSlowWatcher checks that a watch waits for a client that does not read. When the client reads
+// again, it must get the newest version, and the number of skipped versions.
 func TestSlowWatcher(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(2000), Limits: Limits{unsent: 64 << 10}})
 	w, l := dial(t, path), dial(t, path)
@@ -103,7 +104,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// The server does not wait for the rest of a message forever.
+// TestHalfMessage checks that the server does not wait forever for the rest of a message.
 func TestHalfMessage(t *testing.T) {
 	_, path := start(t, Config{Limits: Limits{MessageTime: 50 * time.Millisecond}})
 	idle := dial(t, path)
@@ -116,7 +117,8 @@ func TestHalfMessage(t *testing.T) {
 	idle.ask(`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`) // a pause between messages is allowed
 }
 
-// The server reads no more from a connection with the maximum number of requests under way.
+// TestInFlight checks that the server stops reading from a connection that has the maximum number
+// of requests under way.
 func TestInFlight(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 4}})
@@ -136,7 +138,8 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// Watches, connections and bytes are bounded, and released resources can be used again.
+// TestQuotas checks that watches, connections and bytes are limited, and that released resources
+// can be used again.
 func TestQuotas(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{watches: 3, Connections: 2, Buffered: 64 << 10}})
 	l := dial(t, path)
@@ -170,8 +173,8 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
-// Many connections send garbage, requests and incomplete messages. Afterwards nothing of them is
-// left, and other clients are served meanwhile.
+// TestFlood opens many connections that send garbage, requests and incomplete messages. Other
+// clients must be served meanwhile. Afterwards the server must hold nothing for these connections.
 func TestFlood(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{Buffered: 4 << 20}})
 	other := dial(t, path)
@@ -220,8 +223,8 @@ func TestFlood(t *testing.T) {
 	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
 
-// If many requests for many keys are under way, the concurrent work is bounded. Further keys wait
-// without a goroutine for each.
+// TestFloodOfMany sends many requests for many keys each. The server must limit the concurrent
+// work. Keys that must wait may not need a goroutine each.
 func TestFloodOfMany(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 64, AtOnce: 32, Helpers: 100}})
@@ -235,9 +238,9 @@ func TestFloodOfMany(t *testing.T) {
 		}
 	}
 	poll.Until(t, soon, "a namespace's part is read", func() bool { return slow.waiting.Load() == 24 })
-	// The maximum is one goroutine for each request, one for each connection, and the helpers.
+	// The maximum is one goroutine for each request and each connection, plus the helpers.
 	poll.Until(t, soon, "all are under way", func() bool { return runtime.NumGoroutine() >= before+connections*64 })
-	time.Sleep(50 * time.Millisecond) // further goroutines would have started by then
+	time.Sleep(50 * time.Millisecond) // wait, because further goroutines would have started by then
 	if n, most := runtime.NumGoroutine()-before, connections*65+100+20; n > most || slow.waiting.Load() != 24 {
 		t.Errorf("%d goroutines, want at most %d, and %d reads, want 24", n, most, slow.waiting.Load())
 	}

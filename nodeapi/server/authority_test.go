@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// changing is a policy that a test changes.
+// changing is a policy that the test can change.
 type changing struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -52,7 +52,7 @@ func (c *changing) Authorize(ctx context.Context, who authority.Caller, v author
 
 func (c *changing) Subject(who authority.Caller) string { return c.now().Subject(who) }
 
-// TestAuthority: a caller cannot do what the policy does not allow.
+// TestAuthority checks that a caller can do only what the policy permits.
 func TestAuthority(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
 	policy := &changing{t: t}
@@ -79,13 +79,13 @@ func TestAuthority(t *testing.T) {
 		l.send(`{"id":4,"func":"hello","data":{"namespace":"` + ns + `"}}`)
 		l.expectPart(`"code":"invalid_argument"`)
 	}
-	// A hello gives no rights.
+	// A namespace in the hello gives no rights.
 	l.send(`{"id":5,"func":"hello","data":{"namespace":"red"}}`)
 	l.receive()
 	l.send(`{"id":6,"func":"get","data":{"key":"a"}}`)
 	l.expectPart(`(rule policy)`)
 
-	// If a right is revoked, a watch ends before it reports anything more.
+	// After a right is revoked, a watch must end before it reports anything more.
 	l.send(`{"id":7,"func":"watch","data":{"namespace":"blue","keys":["a"]}}`)
 	l.expectPart(`"started":true`)
 	l.expectPart(`"value":"x"`)
@@ -93,14 +93,14 @@ func TestAuthority(t *testing.T) {
 	l.send(`{"id":8,"func":"put","data":{"namespace":"blue","key":"a","value":"y"}}`)
 	l.expectPart(`"code":"permission_denied"`)
 
-	// A caller that the policy does not name is refused, with the reason.
+	// A caller that the policy does not name must be refused, with the reason.
 	policy.set(`[{tcp: true, access: {"*": write}}]`)
 	stranger := dial(t, path)
 	stranger.expectPart(`the policy does not name uid`)
 	stranger.expectEnd()
 }
 
-// TestWatchEndsWithTheRight: after the right to watch was revoked, a key is changed. The watch ends
+// TestWatchEndsWithTheRight revokes the right to watch, and then changes a key. The watch must end
 // without reporting the change.
 func TestWatchEndsWithTheRight(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
@@ -122,7 +122,7 @@ func TestWatchEndsWithTheRight(t *testing.T) {
 	}
 }
 
-// TestCreate: a caller may write existing keys but not create keys.
+// TestCreate checks a caller that may write existing keys but may not create keys.
 func TestCreate(t *testing.T) {
 	s, path := start(t, Config{Authority: noCreating{everybody{"blue"}}})
 	l := dial(t, path)
@@ -148,7 +148,7 @@ func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.V
 	return nil
 }
 
-// TestQuotasOfNamespaces: requests beyond a namespace's quotas are refused.
+// TestQuotasOfNamespaces checks that requests beyond the quotas of a namespace are refused.
 func TestQuotasOfNamespaces(t *testing.T) {
 	_, path := start(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 2, Watches: 3, RequestsPerSecond: 0.001, Burst: 10}
@@ -178,13 +178,13 @@ func TestQuotasOfNamespaces(t *testing.T) {
 			refusals++
 		}
 	}
-	if refusals != 6 { // pings and a cancel count, too
+	if refusals != 6 { // pings and a cancel count as requests, too
 		t.Errorf("%d of a flood are refused, want 6", refusals)
 	}
 }
 
-// The server asks its policy for each function: functions that only read need read, all others need
-// write.
+// TestPolicyServed checks that the server asks its policy for each function. Functions that only
+// read must need the right to read, and all others the right to write.
 func TestPolicyServed(t *testing.T) {
 	p := &changing{t: t}
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: read}}]`, os.Getuid()))
@@ -194,7 +194,7 @@ func TestPolicyServed(t *testing.T) {
 	l.expectPart(`"namespace":"shop"`)
 	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
 		`"service":"s","address":"a:1","instance":"i","permits":1,"stream":"s","records":[{"value":"v"}],` +
-		// the space prevents the split below from treating this as two fields
+		// the space makes the split below treat this text as one field
 		`"write":[{"key":"k", "delete":true}]`
 	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
 	for name, only := range data {
@@ -207,7 +207,7 @@ func TestPolicyServed(t *testing.T) {
 		if f.inline != nil || data[name] != "" {
 			continue
 		}
-		// Each function gets only the fields that it has.
+		// Keep only the fields that the function has.
 		var fields []string
 		for field := range strings.SplitSeq(keys, `,"`) {
 			field = `"` + strings.TrimPrefix(field, `"`)
@@ -227,7 +227,7 @@ func TestPolicyServed(t *testing.T) {
 	}
 }
 
-// several is an authority under which the test acts as one caller after another.
+// several is an authority for tests that act as one caller after another.
 type several struct {
 	authority.Files
 	who atomic.Value
@@ -235,8 +235,8 @@ type several struct {
 
 func (s *several) Subject(authority.Caller) string { return s.who.Load().(string) }
 
-// TestConsumersOfOthers: a caller that may read a stream cannot move the consumer of another caller
-// by using its name, and cannot end its subscription.
+// TestConsumersOfOthers checks two callers that may read the same stream. One caller must not be
+// able to move the other caller's consumer by using its name, or to end its subscription.
 func TestConsumersOfOthers(t *testing.T) {
 	who := &several{Files: authority.Files{Own: "blue"}}
 	who.who.Store("one")

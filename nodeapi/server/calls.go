@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// begin prepares a request for run, refuses it, or executes it at once. It waits while too many
-// requests are under way or too many bytes are unsent.
+// begin prepares a request for run. It may instead refuse the request, or execute it at once. It
+// waits while the connection has too many requests under way or too many unsent bytes.
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		failed := rpc.Invalid("id %d: an id is 1 to 2^53-1", r.ID)
@@ -26,7 +26,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	data, err := k.understand(r)
 	if err != nil || k.f.inline != nil {
 		refused := c.chargeMessage(1)
-		// cancel frees resources, so it is never refused
+		// cancel is never refused, because it frees resources
 		if refused != nil && r.Func != nodeapi.FuncCancel {
 			err = refused
 		}
@@ -69,12 +69,13 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	} else {
 		k.term.parent, k.term.deadline = c.ctx, time.Now().Add(r.Timeout())
 		if r.Once != 0 && k.f.writes {
-			// the answer is kept for a retry, so it continues when the connection has ended
+			// do not use the connection's context, because the request continues after the
+			// connection has ended, so that its answer can be stored
 			k.term.parent = c.s.ctx
 		}
 		k.term.waits, k.term.soon, k.cancel = k.handOver, k.answeredSoon, k.term.end
 	}
-	k.ctx, k.data = ctx, data // set them before other goroutines can find the call in calls
+	k.ctx, k.data = ctx, data // set these fields before other goroutines can find the call in c.calls
 	if refused := c.enter(k); refused != nil {
 		k.cancel()
 		k.release()
@@ -85,14 +86,14 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 	return k
 }
 
-// release frees a request's place among those in flight.
+// release makes room for another request of the connection.
 func (k *call) release() {
 	if k.f.watches == nil {
 		<-k.c.slots
 	}
 }
 
-// run executes a request and answers it.
+// run executes a request, and sends the answer.
 func (k *call) run() {
 	ctx, data := k.ctx, k.data
 	var answer any
@@ -109,7 +110,7 @@ func (k *call) run() {
 	k.c.finished(k, answer, err)
 }
 
-// finished answers a request. Its id is free from then on.
+// finished sends the answer to a request. From then on, another request may use the same id.
 func (c *conn) finished(k *call, answer any, err error) {
 	r := rpc.Response{ID: k.req.ID, Data: answer}
 	if err != nil {
@@ -148,32 +149,33 @@ func (c *conn) finished(k *call, answer any, err error) {
 	}
 }
 
-// answeredSoon is called when the request begins to wait for a few milliseconds at most.
+// answeredSoon is called when the request begins to wait for at most a few milliseconds.
 func (k *call) answeredSoon() {
 	if k.waited.Store(true); k.crowded {
 		k.handOver()
 	}
 }
 
-// handOver lets another goroutine continue reading, if the one that executes the request was to do
-// so.
+// handOver makes another goroutine read the connection, if the goroutine that executes the request
+// was going to read it.
 func (k *call) handOver() {
 	if k.reading.CompareAndSwap(true, false) {
 		k.c.s.readBy(k.c)
 	}
 }
 
-// more sends the next answer of a watch. It waits while the client does not read, and reports
+// more sends the next answer of a watch. It waits while the client does not read. It reports
 // whether the connection continues.
 func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
 
-// moreWith is more with descriptors that are sent with the answer. They are closed in any case.
+// moreWith is like more, and sends descriptors with the answer. It closes the descriptors in any
+// case.
 func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool {
 	c := k.c
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})
 	c.mu.Lock()
 	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
-	if full() { // without the check, each of many watches would need a goroutine
+	if full() { // check first, because otherwise each of many watches would need a goroutine to wait
 		defer context.AfterFunc(ctx, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -197,23 +199,25 @@ func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool 
 	return ctx.Err() == nil
 }
 
-// crowd says whether a connection has several requests at a time. If it has one at a time, nobody
-// else needs to read the connection while a request waits for a short time, which spares a change
-// of goroutines. To find out, the goroutine that has done a request now and then looks whether the
-// next one was there before the answer was sent.
+// crowd records whether the client sends several requests at a time on a connection. If not, no
+// other goroutine needs to read the connection while a request waits for a short time, which saves
+// a switch of goroutines. To find out, the goroutine that has executed a request sometimes checks
+// whether the next request arrived before the answer was sent.
 type crowd struct {
-	left  atomic.Int32 // how many requests are still taken for some of several
+	left  atomic.Int32 // number of further requests for which the client counts as sending several at a time
 	looks atomic.Int32
 }
 
 const (
-	crowdFor   = 256 // requests, after several were seen at a time
-	lookEvery  = 8   // requests
-	firstLooks = 1   // a new connection is looked at first
+	crowdFor  = 256 // number of requests that this remains valid after several requests were seen at a time
+	lookEvery = 8   // the check is made once in this many requests
+	// remainder of the request number at which the check is made, so that a new connection is
+	// checked at its first request
+	firstLooks = 1
 )
 
-// crowded reports whether more requests may come before the one that was just read is answered. The
-// connection's reader calls it.
+// crowded reports whether further requests may arrive before the request that was just read is
+// answered. The goroutine that reads the connection calls it.
 func (c *conn) crowded() bool {
 	if c.start < len(c.buf) {
 		c.crowd.left.Store(crowdFor)
@@ -228,7 +232,7 @@ func (c *conn) crowded() bool {
 	return false
 }
 
-// lookForOthers looks, now and then, whether the next request has arrived.
+// lookForOthers sometimes checks whether the next request has already arrived.
 func (c *conn) lookForOthers() {
 	if c.crowd.looks.Add(1)%lookEvery != firstLooks {
 		return

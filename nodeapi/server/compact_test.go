@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// frames is a connection in the compact framing.
+// frames is a client's connection that uses the compact framing.
 type frames struct {
 	t testing.TB
 	net.Conn
@@ -30,7 +30,7 @@ func dialCompact(t testing.TB, path string) *frames {
 	return f
 }
 
-// send sends a request. Missing members at its end are sent as 0.
+// send sends a request. Members that are missing at the end of the request are sent as 0.
 func (f *frames) send(request ...any) {
 	f.t.Helper()
 	if n := len(request); n >= 2 && n < 6 {
@@ -61,7 +61,8 @@ func (f *frames) receive() (out []any) {
 	return out
 }
 
-// The compact framing supports the same requests as JSON, with the same answers.
+// TestCompact checks that the compact framing supports the same requests as JSON, with the same
+// answers.
 func TestCompact(t *testing.T) {
 	_, path := start(t, Config{Name: "test"})
 	c := dialCompact(t, path)
@@ -96,7 +97,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// The server refuses messages that are not valid in the compact framing.
+// TestCompactRefused checks that the server refuses messages that are not valid in the compact
+// framing.
 func TestCompactRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	c := dialCompact(t, path)
@@ -134,7 +136,8 @@ func TestCompactRefused(t *testing.T) {
 	wrong.expectEnd()
 }
 
-// BenchmarkFraming measures the time and the bytes to parse a get request and to encode its answer.
+// BenchmarkFraming measures the time and the bytes for parsing a get request and encoding its
+// answer.
 func BenchmarkFraming(b *testing.B) {
 	value := "10.12.0.7:8080"
 	answer := &rpc.Response{ID: 1234567, Data: &nodeapi.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
@@ -173,7 +176,7 @@ func BenchmarkFraming(b *testing.B) {
 	}
 }
 
-// BenchmarkGet measures consecutive gets over a Unix socket, with a store in memory.
+// BenchmarkGet measures gets over a Unix socket, one after the other, with a store in memory.
 func BenchmarkGet(b *testing.B) {
 	_, path := start(b, Config{})
 	b.Run("json", func(b *testing.B) {

@@ -16,59 +16,62 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// ownBuffer is what each connection may use without charging the server's budget.
+// ownBuffer is the number of bytes that each connection may use without charging the server's
+// budget.
 const ownBuffer = 4 << 10
 
-// bytesPerRequest is how many bytes of a message, beyond ownBuffer, count as one request, because
-// reading and parsing them takes about as long as one request.
+// bytesPerRequest is the number of bytes of a message, beyond ownBuffer, that count as one request.
+// Reading and parsing that many bytes takes about as long as one request.
 const bytesPerRequest = 8 << 10
 
-// conn is one connection.
+// conn is one connection of a client.
 type conn struct {
 	s   *Server
 	nc  net.Conn
-	in  net.Conn        // reads the same
-	raw syscall.RawConn // nil: the connection has no file descriptor
+	in  net.Conn        // the same connection as nc, for reading
+	raw syscall.RawConn // the connection for system calls; nil if the connection has no file descriptor
 
-	// Set when the connection is admitted, before anything is read.
+	// The following fields are set when the connection is admitted, before the first message is
+	// read.
 	peer    authority.Caller
 	account *authority.Account
-	part    *part // this connection's part of the server's budget
+	part    *part // the connection's part of the server's budget
 
 	ctx    context.Context // canceled when the connection ends
 	cancel context.CancelFunc
 
 	// The following fields are used only by the goroutine that reads.
-	framing   rpc.Format // nil: not chosen yet
-	admitted  bool       // the caller is known and may use the API
-	first     bool       // no message was parsed yet
+	framing   rpc.Format // the framing of messages; nil until it is known
+	admitted  bool       // whether the caller is known and may use the API
+	first     bool       // whether no message was parsed yet
 	buf       []byte
-	start     int         // offset in buf of the next message
-	client    *onceClient // the client that hello named; nil: none
-	namespace string      // namespace of requests that name none
+	start     int         // position in buf of the next message
+	client    *onceClient // the client that hello has named; nil if there is none
+	namespace string      // namespace of requests that do not name one
 	slots     chan struct{}
 	pause     time.Duration // how long to wait before the next read
-	charged   int           // number of requests charged for the bytes of the message under way
+	charged   int           // number of requests already counted for the bytes of the message under way
 	crowd     crowd
-	since     atomic.Int64 // start of the message under way, in ns; 0: there is none
+	since     atomic.Int64 // time when the message under way began, in ns; 0 if there is none
 
 	mu      sync.Mutex
 	room    sync.Cond // signaled when unsent has decreased or the connection has ended
 	calls   map[uint64]*call
-	watched int    // keys and prefixes that watches follow, and files that are held
-	out     []byte // unsent
+	watched int    // number of keys and prefixes that watches follow, plus number of held files
+	out     []byte // bytes that must be sent
 	spare   []byte // spare buffer for answers
-	unsent  int    // bytes in out and bytes being written
-	gone    uint64 // bytes that were ever written
+	unsent  int    // number of bytes in out, plus number of bytes that are being written
+	gone    uint64 // number of bytes that were written since the beginning
 	passing []passing
 	writing bool
-	try     attempt   // state of the write under way
-	wrote   time.Time // when the writer last made progress
+	try     attempt   // state of the write in progress
+	wrote   time.Time // time when bytes were last written
 	dead    bool
-	last    bool // no more requests are accepted; the connection ends when none is under way
-	notices bool // the client asked for notice when the server drains
+	last    bool // whether no more requests are accepted; the connection ends when no request is under way
+	notices bool // whether the client asked for a notice when the server drains
 	noticed bool
-	// owner holds the connection's own leases; nil: it has needed none yet.
+	// owner has the leases that the server made for this connection. It is nil until such a lease
+	// is needed.
 	owner *coordination.Owner
 
 	held   held
@@ -81,20 +84,21 @@ type call struct {
 	req       rpc.Request
 	f         *function
 	client    *onceClient
-	namespace string // namespace used if the request names none
+	namespace string // namespace that applies if the request names none
 	ctx       context.Context
 	data      any
 	cancel    func()
-	term      term // the end of ctx, for requests with repeated answers
-	// reading is true while the goroutine that executes the request will itself continue reading
-	// afterwards. When it has to wait, another goroutine takes over reading.
+	term      term // the context of the request, except for watches
+	// reading is set if the goroutine that executes the request will then continue to read the
+	// connection. If the request has to wait, another goroutine takes over reading.
 	reading atomic.Bool
-	// crowded says that more requests may have arrived, or do before this one is answered.
+	// crowded is set if further requests may have arrived, or may arrive before this request is
+	// answered.
 	crowded bool
-	waited  atomic.Bool // it has waited for a short time
-	cost    int64       // of the budget
+	waited  atomic.Bool // whether the request has waited for a short time
+	cost    int64       // number of bytes charged to the budget
 	watches int
-	// descriptors are sent with the answer, unless it is an error.
+	// descriptors are sent with the answer. They are not sent with an error.
 	descriptors []*os.File
 }
 
@@ -105,15 +109,15 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if file, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = file.SyscallConn()
 	}
-	c.part = s.budget.join("") // replaced when the caller is known
+	c.part = s.budget.join("") // a temporary part, which is replaced when the caller is known
 	c.try.do = c.try.write
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()
 	return c
 }
 
-// next reads until there is a request that the calling goroutine must execute. nil: the connection
-// has ended.
+// next reads the connection until there is a request that the calling goroutine must execute. It
+// returns nil if the connection has ended.
 func (c *conn) next() *call {
 	k := c.listen()
 	if k == nil {
@@ -122,7 +126,7 @@ func (c *conn) next() *call {
 	return k
 }
 
-// listen does the work of next, except for ending the connection.
+// listen does the work of next, but does not end the connection.
 func (c *conn) listen() *call {
 	if !c.admitted {
 		if refused := c.admit(); refused != nil {
@@ -163,7 +167,7 @@ func (c *conn) listen() *call {
 	}
 }
 
-// choose determines the framing from the first bytes.
+// choose determines the framing from the first bytes of the connection.
 func (c *conn) choose() bool {
 	for len(c.buf) == 0 {
 		if !c.read() {
@@ -189,7 +193,7 @@ func (c *conn) choose() bool {
 	return true
 }
 
-// read gets more bytes. The buffer grows up to the maximum length of a message.
+// read reads more bytes into the buffer. The buffer grows up to the maximum length of a message.
 func (c *conn) read() bool {
 	if c.start > 0 {
 		c.buf = c.buf[:copy(c.buf, c.buf[c.start:])]
@@ -216,11 +220,11 @@ func (c *conn) read() bool {
 	return (n > 0 || err == nil) && c.chargeBytes()
 }
 
-// chargeBytes counts the bytes read so far of a long message as requests, and reports whether the
-// connection continues. While the caller is over its rate it waits, because no answer can be sent
-// before the message is complete. This wait does not count towards MessageTime, so a low rate does
-// not cut a message off. If no request is allowed within MessageTime, the connection ends with the
-// refusal.
+// chargeBytes counts the bytes of a long message as requests while the message arrives. It reports
+// whether the connection continues. While the caller exceeds its rate, chargeBytes waits, because
+// no answer can be sent before the message is complete. This wait does not count towards
+// MessageTime, so a low rate alone does not end the connection. If no request is allowed within
+// MessageTime, the connection ends with an error.
 func (c *conn) chargeBytes() bool {
 	for ; c.charged < (len(c.buf)-ownBuffer)/bytesPerRequest; c.charged++ {
 		begin := time.Now()
@@ -241,15 +245,15 @@ func (c *conn) chargeBytes() bool {
 	return true
 }
 
-// consume removes a message from the buffer.
+// consume removes a message of n bytes from the buffer.
 func (c *conn) consume(n int) {
 	c.start += n
 	c.charged = 0
 	c.since.Store(0)
 }
 
-// message parses a message. It returns the request to execute, if there is one, and whether the
-// connection continues.
+// message parses a message. It returns the request if there is one to execute. It also returns
+// whether the connection continues.
 func (c *conn) message(message []byte) (k *call, more bool) {
 	if blank(message) {
 		c.chargeMessage(1)
@@ -260,8 +264,9 @@ func (c *conn) message(message []byte) (k *call, more bool) {
 		c.s.metrics.garbage.Inc()
 		failed := rpc.Invalid("%v", err)
 		if c.first && r.ID == 0 {
-			// The sender speaks another protocol; for example, a web page made a browser send this.
-			// Its next lines might look like requests, but a third party chose them.
+			// End the connection, because the sender uses another protocol. For example, a web page
+			// made a browser send this message. The next lines might look like requests, but
+			// another party has written them.
 			c.farewell(failed)
 			return nil, false
 		}

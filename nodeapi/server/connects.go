@@ -13,9 +13,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// connects limits how often one process, or one TCP address, connects. It decides before the server
-// identifies the caller, because identifying takes longer than connecting. Otherwise a flood would
-// fill the kernel's queue of connections, and other callers would wait behind it.
+// connects limits how often one process, or one TCP address, may connect. It decides before the
+// server identifies the caller, because identifying a caller takes longer than connecting.
+// Otherwise a flood of connections would fill the kernel's queue, and other callers would have to
+// wait.
 type connects struct {
 	rate  rate.Limit // average number of connections per second
 	burst int        // maximum number of connections at once
@@ -24,32 +25,32 @@ type connects struct {
 	from map[connector]*rate.Limiter
 }
 
-// connector is the state of one process or address.
+// connector is the state of one process or TCP address that has connected.
 type connector struct {
 	pid     int32
 	address string
 }
 
-// connectRate is the average rate at which a process may connect; connectBurst is how many
-// connections it may make at once.
+// connectRate is the average number of connections per second that a process may make. connectBurst
+// is the number of connections that it may make at once.
 const (
 	connectRate  = 1000
 	connectBurst = 2048
 )
 
-// afterRefusal is the pause after a refused connection. Without it, a flood keeps this goroutine
-// busy, and the Go scheduler then polls the other connections only every 10 ms. With it, a full
-// queue of 4,096 connections is emptied in half a second.
+// afterRefusal is the pause after a refused connection. Without it, a flood would keep the
+// accepting goroutine busy, and the Go scheduler would poll the other connections only every 10 ms.
+// With it, a full queue of 4,096 connections is emptied in half a second.
 const afterRefusal = 100 * time.Microsecond
 
 var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: nodeapi.Errorf(nodeapi.CodeQuotaExceeded,
 	"keep connections, and use one for several tasks", "more than %d connections a second were made", connectRate)})
 
-// allow counts a connection, and reports whether it is served.
+// allow counts a connection, and reports whether the server accepts it.
 func (c *connects) allow(nc net.Conn) bool {
 	who, ok := connectorOf(nc)
 	if !ok {
-		return true // serve it; the server then finds out why nothing is known about the caller
+		return true // accept the connection; the server then determines why nothing is known about the caller
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +88,7 @@ func connectorOf(nc net.Conn) (who connector, ok bool) {
 	return who, false
 }
 
-// sweep forgets connectors that have not connected lately.
+// sweep deletes the state of processes and addresses that have not connected recently.
 func (c *connects) sweep(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

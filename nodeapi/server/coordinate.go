@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// ownLeases holds the connection's own leases. It ends with the connection.
+// ownLeases returns the Owner with the leases of this connection. They end with the connection.
 func (c *conn) ownLeases() *coordination.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -19,7 +19,7 @@ func (c *conn) ownLeases() *coordination.Owner {
 		go func() {
 			select {
 			case <-o.Lost():
-				// Ending the connection tells its client that the leases, and everything bound to
+				// End the connection. So the client knows that the leases, and everything bound to
 				// them, are lost.
 				c.cutOff("lease lost")
 			case <-c.ctx.Done():
@@ -129,7 +129,7 @@ func registrationStays(ctx context.Context, k *call, d *nodeapi.ServiceData, a *
 }
 
 // stays checks whether an answer about a namespace is still true, if the caller has the right to
-// know. If this cannot be determined, stays returns an error that says only that the request was
+// know. If stays cannot determine this, it returns an error that says only that the request was
 // executed.
 func stays(ctx context.Context, k *call, ns string, look func(ns string) error) error {
 	ns, err := k.place(ctx, ns)
@@ -145,7 +145,7 @@ func stays(ctx context.Context, k *call, ns string, look func(ns string) error) 
 		"it was executed before; whether its lease is there still could not be read: %v", err)
 }
 
-// at runs a function in a namespace, if the caller has the right to.
+// at calls a function for a namespace, if the caller has the right to use the namespace.
 func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	do func(context.Context, string, D) (A, error)) (any, error) {
 	ctx, ns, err := k.placeToWrite(ctx, ns)
@@ -159,12 +159,12 @@ func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	return &answer, nil
 }
 
-// nothing adapts functions that answer {}.
+// nothing adapts a function whose answer is {}.
 func nothing[D any](do func(context.Context, string, D) error) func(context.Context, string, D) (struct{}, error) {
 	return func(ctx context.Context, ns string, d D) (struct{}, error) { return struct{}{}, do(ctx, ns, d) }
 }
 
-// own adapts functions that use the connection's own lease if the caller names none.
+// own adapts a function that uses a lease of the connection if the request names no lease.
 func own[D, A any](k *call, lease string,
 	do func(context.Context, string, *coordination.Owner, D) (A, error)) func(context.Context, string, D) (A, error) {
 	return func(ctx context.Context, ns string, d D) (A, error) {

@@ -12,12 +12,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// soonStore answers reads of the key "slow" when the test lets it.
+// soonStore is a store in memory that blocks reads of the key "slow" until the test releases them.
 type soonStore struct {
 	store.Store
 	waiting atomic.Int32
-	let     chan struct{} // an element ends one read
-	late    chan struct{} // an element makes a read wait as for long
+	let     chan struct{} // each element releases one read
+	// each element makes one blocked read call Done on its context, to simulate a read with a long
+	// wait
+	late chan struct{}
 }
 
 func (s *soonStore) Get(ctx context.Context, key store.Key, eventual bool) (store.Item, error) {
@@ -35,8 +37,10 @@ func (s *soonStore) Get(ctx context.Context, key store.Key, eventual bool) (stor
 	return s.Store.Get(ctx, key, eventual)
 }
 
-// While a request waits that is answered soon, the connection's next requests wait as well, if the
-// client has had one request at a time. They do not if it sends several, or if the answer is late.
+// TestCrowd checks when the server reads further requests of a connection while a request waits. If
+// the client has sent one request at a time, and the request will be answered soon, the server must
+// not read. If the client sends several requests at a time, or the answer is late, the server must
+// read.
 func TestCrowd(t *testing.T) {
 	st := &soonStore{Store: store.NewMemory(1024 + cell.Plain.Overhead()), let: make(chan struct{}),
 		late: make(chan struct{})}
@@ -51,7 +55,8 @@ func TestCrowd(t *testing.T) {
 		t.Helper()
 		poll.Until(t, soon, "the read to wait", func() bool { return st.waiting.Load() == 1 })
 	}
-	one := func(l *line, id int) { // one request at a time: the second one waits for the first
+	// check a client that sends one request at a time: the second request waits for the first
+	one := func(l *line, id int) {
 		t.Helper()
 		l.send(get(id, "slow"))
 		waits()
@@ -70,7 +75,7 @@ func TestCrowd(t *testing.T) {
 	}
 	l := dial(t, path)
 	one(l, 1)
-	several(l, 3) // it has been noticed that a request came meanwhile
+	several(l, 3) // by now the server has noticed that a request arrived during the wait
 	for n := range crowdFor {
 		l.ask(get(10+n, "k"), answer(10+n, "k"))
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Descriptors travel with messages (SCM_RIGHTS): a message's descriptors arrive with its first
-// byte. So a reader that has read a message also has its descriptors, in the order of messages. A
-// message with descriptors begins a write of its own; one read never goes beyond the write that
-// descriptors came with.
+// File descriptors are sent together with messages (SCM_RIGHTS). The descriptors of a message
+// arrive with the first byte of the message. So a reader that has read a message also has its
+// descriptors, in the order of the messages. A message with descriptors begins a new write. This is
+// necessary because one read never returns bytes beyond the write to which descriptors belong.
 
 // passing has descriptors that wait until their message is written.
 type passing struct {
-	at    uint64 // position of the message's first byte among all bytes ever pushed
+	at    uint64 // position of the message's first byte among all bytes that were sent
 	files []*os.File
 }
 
@@ -29,8 +29,9 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writePart writes part of b, the next unsent bytes, and returns the number of bytes written.
-// Descriptors are sent with the first byte of their message. c.mu is held, except during the write.
+// writePart writes a part of b, which has the next unsent bytes, and returns the number of bytes
+// written. It sends descriptors together with the first byte of their message. The caller holds
+// c.mu, which writePart releases during the write.
 func (c *conn) writePart(b []byte) (int, error) {
 	var files []*os.File
 	if len(c.passing) > 0 {
@@ -58,21 +59,21 @@ func (c *conn) writePart(b []byte) (int, error) {
 	return n, err
 }
 
-// flying counts descriptors that were sent but not read yet. The kernel counts them for the sending
-// user, and bounds each user's number. A client that does not read must not use up the number that
-// other clients need.
+// flying counts descriptors that were sent but not read yet. The kernel counts such descriptors for
+// the user of the sender, and limits their number. A client that does not read must not use up the
+// number, because other clients need it.
 type flying struct {
 	mu  sync.Mutex
 	all int
-	of  map[string]int // number of descriptors, by subject
+	of  map[string]int // number of unread descriptors, by subject
 }
 
 const (
 	mostFlying     = 1024
-	mostFlyingEach = 128 // maximum number of one subject's descriptors
+	mostFlyingEach = 128 // maximum number of unread descriptors of one subject
 )
 
-// take counts descriptors, unless there would be too many.
+// take counts n descriptors. It returns false, and counts nothing, if there would be too many.
 func (f *flying) take(subject string, n int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +88,8 @@ func (f *flying) take(subject string, n int) bool {
 	return true
 }
 
-// wait is like take, but waits until there is room, because many clients may subscribe at the same
-// moment.
+// wait is like take, but waits until there is room. This is needed because many clients may
+// subscribe at the same moment.
 func (f *flying) wait(ctx context.Context, subject string, n int, most time.Duration) error {
 	late := time.NewTimer(most)
 	defer late.Stop()
@@ -114,9 +115,9 @@ func (f *flying) give(subject string, n int) {
 	}
 }
 
-// pass sends an answer with n descriptors, and waits until the client has read them, or has gone. A
-// client that does not read is cut off after Limits.DescriptorTime, even if it has canceled the
-// request.
+// pass sends an answer with n descriptors. It waits until the client has read them or has
+// disconnected. If the client does not read them within Limits.DescriptorTime, the connection is
+// closed, even if the client has canceled the request.
 func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.File, error)) error {
 	c, s := k.c, k.c.s
 	subject := s.config.Authority.Subject(c.peer)
@@ -152,7 +153,7 @@ func (k *call) pass(ctx context.Context, answer any, n int, open func() ([]*os.F
 
 const readEvery = 2 * time.Millisecond
 
-// wasRead reports whether the client has read all that was sent, or has gone.
+// wasRead reports whether the client has read everything that was sent, or has disconnected.
 func (c *conn) wasRead() bool {
 	c.mu.Lock()
 	unsent := c.unsent
@@ -169,9 +170,9 @@ func (c *conn) wasRead() bool {
 	return err != nil || queued == 0
 }
 
-// hungUp reports whether the client has closed its end of a Unix socket. The connection's reader
-// learns about that only after it has read all that the client sent before. A client that only shut
-// down its sending direction has not hung up.
+// hungUp reports whether the client has closed its end of a Unix socket. The goroutine that reads
+// the connection learns this only after it has read everything that the client sent before. A
+// client that only shut down its sending direction has not hung up.
 func (c *conn) hungUp() bool {
 	if c.raw == nil {
 		return false

@@ -9,27 +9,28 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
+const maxID = 1<<53 - 1 // the largest number that the JSON libraries of all languages keep exactly
 
 // function is one function of the API.
 type function struct {
 	writes bool
-	waits  bool // it may wait for other callers; it stops when its own caller has gone
-	// short is set for functions that compute little and, before they wait, call Done on their
-	// context or store.SoonAnswered: see Server.work.
+	waits  bool // whether the function may wait for other callers; it then stops when its own caller has disconnected
+	// short is set for functions that compute little. Such a function must call Done on its
+	// context, or store.SoonAnswered, before it waits: see Server.work.
 	short bool
-	// requests is set for functions that count as more than one request, and returns how many.
+	// requests returns the number of requests that a request counts as. It is nil if that is always
+	// one.
 	requests func(data any) int
-	// watches is set for functions that are answered again and again, and returns how many keys and
-	// prefixes they follow.
+	// watches returns the number of keys and prefixes that a request follows. It is set only for
+	// functions that send several answers.
 	watches func(data any) int
 	read    func(f rpc.Format, raw []byte) (any, error)
-	// inline is set for functions that the reader runs at once, in order; run is set for the
-	// others.
+	// inline is set for functions that the reading goroutine executes at once, in order. For all
+	// other functions, run is set.
 	inline func(k *call, data any) (any, error)
 	run    func(ctx context.Context, k *call, data any) (any, error)
-	// stays is set for answers about the current state. It reports whether the answer is still true
-	// before it is sent again.
+	// stays checks whether an answer is still true before the answer is sent again. It is set only
+	// for functions whose answer is about a current state.
 	stays func(ctx context.Context, k *call, data, answer any) error
 }
 
@@ -50,7 +51,8 @@ func reads[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fun
 		run: func(ctx context.Context, k *call, data any) (any, error) { return do(ctx, k, data.(*D)) }}
 }
 
-// counting sets how many requests each request of a function counts as.
+// counting makes each request of a function count as several requests. The function requests
+// returns their number.
 func counting[D any](f *function, requests func(d *D) int) *function {
 	f.requests = func(data any) int { return requests(data.(*D)) }
 	return f
@@ -62,8 +64,9 @@ func writes[D any](do func(ctx context.Context, k *call, d *D) (any, error)) *fu
 	return f
 }
 
-// A request that names several keys, or makes several partitions, counts as that many requests. A
-// number of partitions that will be refused adds none.
+// keysOfGetMany returns the number of requests that a getMany counts as. In general, a request that
+// names several keys, or creates several partitions, counts as that many requests. If the number of
+// partitions is not valid, it does not count.
 func keysOfGetMany(d *nodeapi.GetManyData) int   { return len(d.Keys) }
 func keysOfTransact(d *nodeapi.TransactData) int { return len(d.Compare) + len(d.Write) }
 func partitionsOf(d *nodeapi.OpenStreamData) int {
@@ -85,13 +88,13 @@ func watches[D any](cost func(*D) int, do func(ctx context.Context, k *call, d *
 	return f
 }
 
-// short marks a function as short.
+// short sets the field short of a function.
 func short(f *function) *function {
 	f.short = true
 	return f
 }
 
-// checked sets how to find out whether a function's answer is still true.
+// checked sets the field stays of a function.
 func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *D, a *A) error) *function {
 	f.stays = func(ctx context.Context, k *call, data, answer any) error {
 		return stays(ctx, k, data.(*D), answer.(*A))
@@ -99,7 +102,7 @@ func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *
 	return f
 }
 
-// functions are all functions of the API, by name.
+// functions has all functions of the API by name.
 var functions map[string]*function
 
 func init() {
@@ -153,7 +156,7 @@ func init() {
 	}
 }
 
-// understand finds the function of a request and reads its data.
+// understand finds the function of a request, and parses the data of the request.
 func (k *call) understand(r rpc.Request) (any, *nodeapi.Error) {
 	k.req = r
 	k.req.Data = nil
@@ -181,7 +184,7 @@ func (k *call) understand(r rpc.Request) (any, *nodeapi.Error) {
 	return data, nil
 }
 
-// hello names the client.
+// hello records which client uses the connection.
 func hello(k *call, d *nodeapi.Hello) (any, error) {
 	c, s := k.c, k.c.s
 	if d.Namespace != "" {
@@ -225,7 +228,7 @@ func isClient(s string) bool {
 	return len(s) == 32
 }
 
-// cancel ends a request that is under way on this connection.
+// cancel cancels a request under way on the same connection.
 func cancel(k *call, d *nodeapi.CancelData) (any, error) {
 	c := k.c
 	c.mu.Lock()

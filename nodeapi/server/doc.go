@@ -1,9 +1,10 @@
-// Package server is the node API's server: it takes connections, reads requests in either framing,
-// executes them on a store.Store, and answers them. docs/node-api.md is its specification.
+// Package server is the server of the node API. It accepts connections, reads requests in either
+// framing, executes them with a store.Store, and sends answers. docs/node-api.md is its
+// specification.
 //
-// A connection has one goroutine that reads, and one for each request that is under way. The
-// goroutine that has read a request also executes it, while another one continues reading
-// (Server.work). A goroutine with an answer appends it to the unsent bytes; one of them writes
-// until nothing is left. So a lone request is answered by one write, without a change of
-// goroutines, and many at once share writes.
+// A connection has one goroutine that reads, and one for each request under way. The goroutine that
+// has read a request also executes it, while another goroutine continues to read (Server.work). A
+// goroutine that has an answer appends it to the unsent bytes. One goroutine at a time writes until
+// no bytes are left. So a single request is answered by one write, without a switch of goroutines,
+// and concurrent requests share writes.
 package server

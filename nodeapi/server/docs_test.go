@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-// drawn matches random values of a server, which differ from those of the page.
+// drawn matches random values in answers. They differ between the server and the documentation.
 var drawn = regexp.MustCompile(`"(lease|token|incarnation|generation|file)":"([^"]+)"`)
 
-// varies is what differs from run to run: when something was done, the time left, and who is there.
+// varies matches fields that differ from run to run: times, the remaining time of a lease, and the
+// holder of a lease.
 var varies = regexp.MustCompile(`"(?:time|leftMs)":\d+|"holder":"[^"]*"`)
 
-// The examples of docs/node-api.md are correct, and each function has one.
+// TestDocs checks that the examples in docs/node-api.md are correct, and that each function has an
+// example.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/node-api.md")
 	if err != nil {
@@ -24,7 +26,7 @@ func TestDocs(t *testing.T) {
 	for _, session := range sessions {
 		_, path := start(t, Config{Name: "netcraq-sidecar 0.1.0", Node: "n1"})
 		l := dial(t, path)
-		real := map[string]string{} // maps random values of the page to those of the server
+		real := map[string]string{} // maps random values in the documentation to the values of the server
 		var want []string
 		check := func() {
 			t.Helper()
@@ -69,8 +71,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// matches reports whether one of the answers equals the page's answer, and records the random
-// values.
+// matches reports whether one of the answers in got equals the documented answer. It records the
+// random values.
 func matches(want string, got []string, real map[string]string) bool {
 	want = varies.ReplaceAllString(want, `"varies":0`)
 	for _, g := range got {
@@ -84,7 +86,7 @@ func matches(want string, got []string, real map[string]string) bool {
 			learned[said[i][2]] = is[i][2]
 			now = strings.ReplaceAll(now, `"`+said[i][2]+`"`, `"`+is[i][2]+`"`)
 		}
-		for before, is := range real { // replace random values in lists, where drawn does not find them
+		for before, is := range real { // replace random values in lists, which drawn does not match
 			now = strings.ReplaceAll(now, `"`+before+`"`, `"`+is+`"`)
 		}
 		if now != g {

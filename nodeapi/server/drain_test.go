@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A server that shuts down notifies the clients that asked for it. It continues to serve until they
-// have disconnected, and accepts no new connections.
+// TestDrain checks that a server that shuts down notifies the clients that asked for it. It must
+// continue to serve until the clients have disconnected, and must not accept new connections.
 func TestDrain(t *testing.T) {
 	s, path := start(t, Config{})
 	told, untold := dial(t, path), dial(t, path)
@@ -47,8 +47,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// After the grace period requests under way are completed and new ones are refused. Then watches
-// end, and finally the connections.
+// TestDrainLate checks what happens after the grace period. First, requests under way are completed
+// and new requests are refused. Then watches end, and finally the connections.
 func TestDrainLate(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	s, path := start(t, Config{Store: slow, Limits: Limits{Farewell: 500 * time.Millisecond}})

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// die ends the connection. why is "" if the client has gone or the server is closed. c.mu is held.
+// die ends the connection. The reason in why is empty if the client has disconnected or the server
+// is closed. The caller holds c.mu.
 func (c *conn) die(why string) {
 	if c.dead {
 		return
@@ -37,7 +38,7 @@ func (c *conn) cutOff(why string) {
 	c.die(why)
 }
 
-// overdue returns the reason to cut the connection off, or "".
+// overdue returns the reason to end the connection because a time limit has passed, or "".
 func (c *conn) overdue(now time.Time) string {
 	if since := c.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) > c.s.limits.MessageTime {
 		return "half a message"
@@ -50,7 +51,7 @@ func (c *conn) overdue(now time.Time) string {
 	return ""
 }
 
-// end finishes a connection after reading from it has stopped.
+// end releases everything that belongs to a connection. It is called when reading has stopped.
 func (c *conn) end() {
 	c.cutOff("")
 	c.part.count(-int64(max(cap(c.buf)-ownBuffer, 0)))
@@ -67,8 +68,8 @@ func (c *conn) end() {
 	c.s.left(c)
 }
 
-// farewell tells the client why the connection ends, waits briefly for it to read that, and ends
-// the connection.
+// farewell sends the client the reason why the connection ends. It waits briefly until the client
+// has read the reason, and then ends the connection.
 func (c *conn) farewell(failed *nodeapi.Error) {
 	c.s.metrics.count("", failed.Code)
 	text := c.encode(&rpc.Response{Err: failed})
@@ -79,13 +80,13 @@ func (c *conn) farewell(failed *nodeapi.Error) {
 	linger(c.ctx, c.nc, c.buf[:cap(c.buf)])
 }
 
-// lingerFor is how long a server continues reading from a client whose connection it ends, and
-// lingerPause the first of its pauses between two reads. Each pause is twice the one before, so a
-// client that sends without end costs eight reads.
+// lingerFor is how long a server continues to read from a client whose connection it ends.
+// lingerPause is the first pause between two reads. Each pause is twice as long as the one before,
+// so a client that sends without end costs only eight reads.
 const lingerFor, lingerPause = time.Second, 10 * time.Millisecond
 
-// linger gives a client time to read the last answers. If a socket is closed while it has unread
-// input, data that it has already sent may be lost.
+// linger gives a client time to read the last answers. It reads and drops input, because closing a
+// socket with unread input may discard data that was already sent.
 func linger(ctx context.Context, nc net.Conn, buf []byte) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -103,10 +104,11 @@ func linger(ctx context.Context, nc net.Conn, buf []byte) {
 	}
 }
 
-// turningAway bounds how many turned-away connections are given the reason at the same time.
+// turningAway limits the number of refused connections to which the server sends the reason at the
+// same time.
 var turningAway = make(chan struct{}, 64)
 
-// turnAway sends the reason, in JSON, why a connection is not served, and closes the connection.
+// turnAway sends the reason why a connection is refused, in JSON, and closes the connection.
 func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	select {
 	case turningAway <- struct{}{}:
@@ -125,7 +127,7 @@ func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	}()
 }
 
-// tellDraining tells the client, if it asked for that, to reconnect.
+// tellDraining tells the client to reconnect, if the client asked for such a notice.
 func (c *conn) tellDraining() {
 	c.mu.Lock()
 	if !c.notices || c.noticed || c.dead {
@@ -137,7 +139,7 @@ func (c *conn) tellDraining() {
 	c.send(&rpc.Response{Data: nodeapi.DrainNotice{Draining: true}})
 }
 
-// finish accepts no more requests, and ends watches.
+// finish makes the connection accept no more requests, and ends its watches.
 func (c *conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

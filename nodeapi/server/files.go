@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// makeFile creates a file. It exists as long as the request lasts, and then as long as others hold
-// it. It needs the right to make keys.
+// makeFile creates a file. The request holds the file until it ends. Afterwards the file exists as
+// long as others hold it. The caller needs the right to create keys.
 func makeFile(ctx context.Context, k *call, d *nodeapi.MakeFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func checkFileKey(key string) error {
 	return nil
 }
 
-// openFile lets a client map a file, and holds the file as long as the request lasts. If no file
-// has the key yet, the request stays open while its caller intends to create the file.
+// openFile lets a client map a file. The request holds the file until it ends. If no file has the
+// key, the request stays open while its caller intends to create the file.
 func openFile(ctx context.Context, k *call, d *nodeapi.OpenFileData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func openFile(ctx context.Context, k *call, d *nodeapi.OpenFileData) (any, error
 	return nil, ctx.Err()
 }
 
-// rewriteFile waits until no record refers to any of the given files.
+// rewriteFile waits until no record refers to at least one of the given files.
 func rewriteFile(ctx context.Context, k *call, d *nodeapi.RewriteFileData) (any, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
@@ -112,7 +112,7 @@ func rewriteFile(ctx context.Context, k *call, d *nodeapi.RewriteFileData) (any,
 	return &nodeapi.RewriteFileAnswer{Files: free}, nil
 }
 
-// lend passes a held file, and releases it when the request ends.
+// lend sends descriptors of a held file to the client, and releases the file when the request ends.
 func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*os.File, error)) error {
 	defer f.Release()
 	answer := &nodeapi.FileAnswer{Descriptors: n, File: f.Name, Bytes: f.Bytes, Rewritable: f.Rewritable}
@@ -123,8 +123,9 @@ func (k *call) lend(ctx context.Context, f *files.File, n int, open func() ([]*o
 	return ctx.Err()
 }
 
-// filesOf returns, and holds, the files that each record refers to. The files are in the stream's
-// namespace, so its readers may map them. nil: there are none.
+// filesOf holds the files to which records refer, and returns them for each record. The files must
+// be in the namespace of the stream, so that readers of the stream may map them. It returns nil if
+// no record refers to a file.
 func (k *call) filesOf(s *broker.Stream, records []nodeapi.RecordData) (pins [][]*files.File, err error) {
 	defer func() {
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// file sends a request whose answer is a file.
+// file sends a request, and returns its answer, which must be a file.
 func (h *hostile) file(text string) nodeapi.FileAnswer {
 	h.t.Helper()
 	var r struct{ Data *nodeapi.FileAnswer }
@@ -26,7 +26,7 @@ func (h *hostile) file(text string) nodeapi.FileAnswer {
 	return *r.Data
 }
 
-// written makes a file with data, and seals it.
+// written makes a file with the given data, and seals it.
 func (h *hostile) written(id int, data string) nodeapi.FileAnswer {
 	h.t.Helper()
 	f := h.file(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":%d}}`, id, len(data)))
@@ -40,8 +40,9 @@ func (h *hostile) written(id int, data string) nodeapi.FileAnswer {
 const openVolatile = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"objectBytes":1024,"objects":4,` +
 	`"volatile":true}}}`
 
-// A file belongs to a namespace. A caller without the right to watch there, or to create keys, gets
-// no file of it. A record of another namespace neither keeps the file nor makes it available.
+// TestFilesOfOthers checks that a caller needs rights in the namespace of a file. Without the right
+// to watch there, or to create keys, the caller must not get any of its files. A record of another
+// namespace must not hold such a file, or make it available.
 func TestFilesOfOthers(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: %s}}]`
@@ -63,7 +64,7 @@ func TestFilesOfOthers(t *testing.T) {
 		}
 		h.ask(fmt.Sprintf(ask, f.File), want)
 	}
-	// The rights are revoked, so later requests are refused.
+	// The rights are revoked, so later requests must be refused.
 	p.set(fmt.Sprintf(rule, os.Getuid(), "read", "write"))
 	h.ask(`{"id":4,"func":"makeFile","data":{"bytes":1}}`, `"permission_denied"`)
 	h.ask(strings.Replace(`{"id":9`+openVolatile[len(`{"id":1`):], `"stream":"s"`, `"stream":"s","namespace":"other"`, 1), `"made":true`)
@@ -74,8 +75,9 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// When a program dies, its drafts, its files that no one else holds, and its announcements of
-// decoding are released. Files that records refer to stay as long as the records.
+// TestFilesOfTheDead checks what happens to the files of a program that dies. Its drafts, the files
+// that only it held, and its claims to make a file must be released. Files to which records refer
+// must remain as long as the records.
 func TestFilesOfTheDead(t *testing.T) {
 	s, path := start(t, Config{Streams: &broker.Options{Limits: broker.Limits{Bytes: 1 << 20}}})
 	left := func() int {
@@ -93,37 +95,39 @@ func TestFilesOfTheDead(t *testing.T) {
 	if got := h.file(`{"id":7,"func":"openFile","data":{"key":"k"}}`); got.File != "" {
 		t.Fatalf("there is %+v", got)
 	}
-	l.send(`{"id":2,"func":"openFile","data":{"key":"k"}}`) // this request waits for the other program
+	// this request waits for the program that intends to make the file
+	l.send(`{"id":2,"func":"openFile","data":{"key":"k"}}`)
 	if left() != 3 {
 		t.Fatalf("%d files", left())
 	}
 	h.close()
-	// now it is this program's turn to decode
+	// now this program may make the file
 	if got := l.receive(); !strings.Contains(got, `"descriptors":0`) {
 		t.Fatal(got)
 	}
 	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 1 })
-	// The other program's memory is free: 1 MiB, minus the stream's.
+	// The dead program's memory is free again, which is 1 MiB minus the memory of the stream.
 	l.ask(`{"id":3,"func":"makeFile","data":{"bytes":1048576}}`, `"quota_exceeded"`)
 	if got := l.file(fmt.Sprintf(`{"id":4,"func":"openFile","data":{"file":"%s"}}`, f.File)); got.Bytes != 4 {
 		t.Errorf("%+v", got)
 	}
 	l.ask(`{"id":5,"func":"cancel","data":{"id":4}}`, `"id":`)
 	l.receive()
-	for i := range 8 { // overwrite the record
+	for i := range 8 { // append records until the record that refers to the file is overwritten
 		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 10+i,
 			strings.Repeat("x", 800)), `"appended":1`)
 	}
 	poll.Until(t, patience, "the file to be given back", func() bool { return left() == 0 })
 	l.ask(`{"id":30,"func":"deleteStream","data":{"stream":"s"}}`, `{}`)
-	for _, fd := range l.fds { // open descriptors keep memory allocated
+	for _, fd := range l.fds { // close the descriptors, because open descriptors keep memory allocated
 		unix.Close(fd)
 	}
 	l.fds = nil
-	l.ask(`{"id":31,"func":"makeFile","data":{"bytes":1048576}}`, `"descriptors":2`) // all memory is free
+	l.ask(`{"id":31,"func":"makeFile","data":{"bytes":1048576}}`, `"descriptors":2`) // now all memory is free
 }
 
-// Malformed requests are refused, and files are passed only over Unix sockets.
+// TestFilesHostile checks that malformed requests are refused, and that files are passed only over
+// Unix sockets.
 func TestFilesHostile(t *testing.T) {
 	s, path := start(t, Config{})
 	h := newHostile(t, path)
@@ -153,7 +157,7 @@ func TestFilesHostile(t *testing.T) {
 			t.Errorf("%s, %v", b[:n], err)
 		}
 	}
-	// The number of held files of a namespace is bounded.
+	// The number of files that a namespace holds must be limited.
 	for i := range 1100 {
 		text := h.ask(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":1}}`, 10+i), `"id"`)
 		for _, fd := range h.fds {
@@ -170,8 +174,9 @@ func TestFilesHostile(t *testing.T) {
 	t.Error("there are more files than a namespace may have")
 }
 
-// A file that its maker can still write to is passed, for reading, only to a caller that accepts
-// such files. Only callers in the namespace learn which of these files are free.
+// TestRewritableFiles checks files to which their maker can still write after sealing. Such a file
+// must be passed only to callers that accept it, and only for reading. Only callers with rights in
+// the namespace may learn which of these files are free.
 func TestRewritableFiles(t *testing.T) {
 	p := &changing{t: t}
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: write, other: write, seen: read}}]`, os.Getuid()))
@@ -189,7 +194,7 @@ func TestRewritableFiles(t *testing.T) {
 	record := fmt.Sprintf(`"func":"append","data":{"stream":"s","records":[{"value":"x","files":["%s"]}]}}`, f.File)
 	open := fmt.Sprintf(`"func":"openFile","data":{"file":"%s"`, f.File)
 	free := fmt.Sprintf(`"func":"rewriteFile","data":{"files":["%s"]`, f.File)
-	// these files may still be mapped for writing
+	// these requests must be refused, because the file may still be mapped for writing
 	for _, ask := range []string{record, open + `,"rewritable":true}}`, free + `}}`} {
 		h.ask(`{"id":3,`+ask, `there is no file`)
 	}
@@ -221,14 +226,14 @@ func TestRewritableFiles(t *testing.T) {
 	h.ask(`{"id":5,`+record, `"appended":1`)
 	h.ask(`{"id":6,`+free+`}}`, `"files":`)
 	h.send(`{"id":7,` + free + `,"waitMs":60000},"timeoutMs":60000}`)
-	for i := range 8 { // overwrite the record
+	for i := range 8 { // append records until the record that refers to the file is overwritten
 		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 20+i,
 			strings.Repeat("x", 800)), `"appended":1`)
 	}
 	if got := h.receive(); !strings.Contains(got, f.File) {
 		t.Error(got)
 	}
-	// Its maker dies while a reader and a caller that waits for the file exist.
+	// The maker dies while a reader holds the file and another caller waits for it.
 	h.ask(`{"id":8,`+record, `"appended":1`)
 	h.close()
 	l.ask(`{"id":40,`+free+`,"waitMs":1}}`, `"files":`)
@@ -243,9 +248,10 @@ func TestRewritableFiles(t *testing.T) {
 
 const opened = `{"id":%d,"func":"openFiles","data":{%s}}`
 
-// A connection holds the files that it opened by openFiles until it gives each back as often as it
-// opened it, or until it ends. Files in giveBack are released even if the rest of the request is
-// refused. A caller cannot release files of other connections.
+// TestOpenFiles checks that a connection holds the files that it opened by openFiles. It must hold
+// a file until it has given the file back as often as it opened it, or until the connection ends.
+// Files in giveBack must be released even if the rest of the request is refused. A caller must not
+// be able to release files of other connections.
 func TestOpenFiles(t *testing.T) {
 	s, path := start(t, Config{})
 	left := func() int {
@@ -268,18 +274,19 @@ func TestOpenFiles(t *testing.T) {
 			t.Errorf("%d: mapped for writing", i)
 		}
 	}
-	h.close() // the maker has ended; the connections that opened the file still hold it
+	h.close() // the maker's connection ends, but the connections that opened the file still hold it
 	m := newHostile(t, path)
 	m.ask(fmt.Sprintf(opened, 1, fmt.Sprintf(`"giveBack":["%s","%s","x"]`, a.File, b.File)), `"descriptors":0`)
-	// one of two references
+	// This releases one of the two holds of the file.
 	l.ask(fmt.Sprintf(opened, 2, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`)
 	m.ask(fmt.Sprintf(opened, 2, `"files":["`+a.File+`"]`), `"descriptors":1`)
 	if left() != 2 {
 		t.Fatalf("%d files", left())
 	}
-	// The same file is opened and given back in one request, and is not lost in between.
+	// One request opens a file and gives it back. The file must not be lost in between.
 	l.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"files":["%s"],"giveBack":["%s"]`, b.File, b.File)), `"descriptors":1`)
-	// Either all files are opened or none. Files in giveBack are released in any case.
+	// The request must open either all files or none. Files in giveBack must be released in any
+	// case.
 	l.ask(fmt.Sprintf(opened, 4, fmt.Sprintf(`"files":["%s","0"],"giveBack":["%s","%s"]`, b.File, a.File, a.File)), `there is no file`)
 	m.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`)
 	poll.Until(t, patience, "all but the file that is held to be gone, its maker, too", func() bool { return left() == 1 })
@@ -287,7 +294,8 @@ func TestOpenFiles(t *testing.T) {
 	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 0 })
 }
 
-// The refusals of openFiles. A refused request neither holds nor passes a file.
+// TestOpenFilesHostile checks the requests that openFiles must refuse. A refused request must not
+// hold or pass a file.
 func TestOpenFilesHostile(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: write}}]`
@@ -314,12 +322,12 @@ func TestOpenFilesHostile(t *testing.T) {
 	if len(l.fds) > 0 {
 		t.Fatalf("%d descriptors came", len(l.fds))
 	}
-	// the refused requests hold nothing
+	// this succeeds because the refused requests hold nothing
 	l.ask(fmt.Sprintf(opened, 20, `"files":`+name(8, f.File)), `"descriptors":8`)
 	l.ask(fmt.Sprintf(opened, 21, `"files":`+name(1, f.File)), `"quota_exceeded"`)
 	l.ask(fmt.Sprintf(opened, 22, `"giveBack":`+name(9, f.File)), `"files":[]`)
 	l.ask(fmt.Sprintf(opened, 23, `"files":`+name(1, changes.File)+`,"rewritable":true`), `"rewritable":true`)
-	// The rights are revoked, but the caller can still give back the files that it holds.
+	// After its rights are revoked, the caller can still give back the files that it holds.
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {other: write}}]`, os.Getuid()))
 	l.ask(fmt.Sprintf(opened, 24, `"files":`+name(1, f.File)+`,"giveBack":`+name(1, changes.File)), `"permission_denied"`)
 	h.close()
@@ -329,15 +337,15 @@ func TestOpenFilesHostile(t *testing.T) {
 	})
 }
 
-// A client that does not read the answers of openFiles is cut off, and uses only its own share of
-// descriptors.
+// TestOpenFilesUnread checks a client that does not read the answers of openFiles. Its connection
+// must be closed, and it must use up only its own share of descriptors.
 func TestOpenFilesUnread(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{DescriptorTime: 300 * time.Millisecond}})
 	h, l := newHostile(t, path), newHostile(t, path)
 	f := h.written(1, "x")
 	for i := range 200 {
 		if _, err := fmt.Fprintf(l.nc, opened+"\n", i+1, `"files":["`+f.File+`"]`); err != nil {
-			break // the client was cut off
+			break // the server has closed the connection
 		}
 	}
 	count := func() int {

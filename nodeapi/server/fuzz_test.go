@@ -36,14 +36,14 @@ func pair(t testing.TB) (client *net.UnixConn, server net.Conn) {
 	return ends[0].(*net.UnixConn), ends[1]
 }
 
-// converse sends bytes and returns all answers.
+// converse sends bytes to the server, and returns all answers.
 func converse(t testing.TB, s *Server, sent []byte) []byte {
 	t.Helper()
 	client, nc := pair(t)
 	defer client.Close()
 	s.take(nc)
 	_ = client.SetDeadline(time.Now().Add(soon))
-	sent = bytes.Clone(sent) // the fuzz engine reuses the bytes when its target has returned
+	sent = bytes.Clone(sent) // copy the bytes, because the fuzz engine reuses them after its target has returned
 	go func() {
 		_, _ = client.Write(sent)
 		_ = client.CloseWrite()
@@ -104,7 +104,7 @@ var (
 
 const fuzzedFile = "0123456789abcdef0123456789abcdef"
 
-// onAStream is a conversation about an existing stream.
+// onAStream is a sequence of requests about an existing stream.
 const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objectBytes":1024,"objects":4}}}
 {"id":2,"func":"subscribe","data":{"stream":"s","consumer":"c"}}
 {"id":3,"func":"append","data":{"stream":"s","records":[{"value":"a"},{"valueBase64":"AAAA","mark":7}]}}
@@ -114,8 +114,8 @@ const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"v
 {"id":7,"func":"deleteStream","data":{"stream":"s"}}
 `
 
-// For any input as lines of JSON, the server answers in lines of JSON, ends the connection, and
-// keeps nothing of it.
+// FuzzJSON sends arbitrary input as lines of JSON. The server must answer in lines of JSON and end
+// the connection. Afterwards it must hold nothing for the connection.
 func FuzzJSON(f *testing.F) {
 	for i, seed := range seeds {
 		data, _ := json.Marshal(seed.data)
@@ -146,9 +146,9 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// For any input in the compact framing, the server answers in that framing, ends the connection,
-// and keeps nothing of it. If framed is set, the input is one message without its length; otherwise
-// the input contains the lengths.
+// FuzzCompact sends arbitrary input in the compact framing. The server must answer in that framing
+// and end the connection. Afterwards it must hold nothing for the connection. If `framed` is true,
+// the input is one message without its length. Otherwise the input also contains the lengths.
 func FuzzCompact(f *testing.F) {
 	for i, seed := range seeds {
 		b, err := rpc.CborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
@@ -159,7 +159,7 @@ func FuzzCompact(f *testing.F) {
 		f.Add(binary.BigEndian.AppendUint32(nil, uint32(len(b))), false)
 	}
 	f.Add([]byte("\xff\xff\xff\xff"), false)
-	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // nested arrays
+	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // many nested arrays
 	s, _ := start(f, Config{})
 	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte, framed bool) {

@@ -10,17 +10,16 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// held is the files that a connection holds through openFiles, in addition to the files that its
-// requests hold.
+// held has the files that a connection holds through openFiles. Requests may hold further files.
 type held struct {
 	files map[heldName][]*files.File
-	over  bool // the connection has ended
+	over  bool // whether the connection has ended
 }
 
 type heldName struct{ namespace, name string }
 
-// openFiles opens files for the connection, and releases others, so that a reader needs only one
-// exchange for each record. After the call, only the count of held files remains.
+// openFiles opens files for the connection, and releases other files in the same call. So a reader
+// needs only one exchange with the server for each record.
 func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func openFiles(ctx context.Context, k *call, d *nodeapi.OpenFilesData) (any, err
 	if len(d.Files)+len(d.GiveBack) == 0 {
 		return nil, rpc.Invalid("give files or giveBack")
 	}
-	// open before releasing, so that a file in both lists is not lost
+	// open files before releasing others, so that a file in both lists is not lost
 	opened, err := b.Files().Open(ns, d.Files)
 	k.c.giveBack(ns, d.GiveBack)
 	if err != nil {
@@ -81,7 +80,7 @@ func releaseAll(opened []*files.File) {
 	}
 }
 
-// lendAll sends descriptors of files with the answer of a successful request.
+// lendAll attaches the descriptors of opened files to the answer of a successful request.
 func (k *call) lendAll(ctx context.Context, opened []*files.File) error {
 	s := k.c.s
 	subject := s.config.Authority.Subject(k.c.peer)
@@ -102,7 +101,8 @@ func (k *call) lendAll(ctx context.Context, opened []*files.File) error {
 	return nil
 }
 
-// hold counts the connection's held files like its watches.
+// hold adds files to the held files of the connection. Their number counts towards the quota of
+// watches.
 func (c *conn) hold(namespace string, opened []*files.File) error {
 	if err := c.account.Watch(len(opened)); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *conn) hold(namespace string, opened []*files.File) error {
 	return nil
 }
 
-// giveBack releases files, each once.
+// giveBack releases each of the named files once.
 func (c *conn) giveBack(namespace string, names []string) {
 	if len(names) == 0 {
 		return
@@ -151,7 +151,7 @@ func (c *conn) giveBack(namespace string, names []string) {
 	c.unhold(gone)
 }
 
-// giveAllBack releases all files, and makes hold refuse further ones.
+// giveAllBack releases all files of the connection, and makes hold refuse further files.
 func (c *conn) giveAllBack() {
 	c.mu.Lock()
 	var gone []*files.File
@@ -162,7 +162,8 @@ func (c *conn) giveAllBack() {
 	c.unhold(gone)
 }
 
-// unhold finishes the release of files. The caller holds c.mu, which unhold unlocks.
+// unhold releases files that were removed from the held files. The caller holds c.mu, and unhold
+// unlocks it.
 func (c *conn) unhold(gone []*files.File) {
 	c.watched -= len(gone)
 	c.mu.Unlock()
@@ -172,13 +173,14 @@ func (c *conn) unhold(gone []*files.File) {
 }
 
 // flight tracks descriptors that were sent with answers of finished requests. No request waits
-// until they are read, so the server checks them, and cuts off a client that does not read them.
+// until the client reads them. Therefore the server checks repeatedly whether they were read, and
+// ends the connection if they are not read in time.
 type flight struct {
 	n     int
 	since time.Time
 }
 
-// sendBeside attaches descriptors to the message that is pushed next. c.mu is held.
+// sendBeside attaches descriptors to the message that is sent next. The caller holds c.mu.
 func (c *conn) sendBeside(files []*os.File) {
 	if c.dead {
 		closeAll(files)
@@ -193,7 +195,7 @@ func (c *conn) sendBeside(files []*os.File) {
 	c.flight.n += len(files)
 }
 
-// look checks repeatedly whether the sent descriptors were read.
+// look checks repeatedly whether the client has read the descriptors.
 func (c *conn) look() {
 	read := c.wasRead()
 	c.mu.Lock()

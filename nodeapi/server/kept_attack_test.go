@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// keeper is a caller that keeps descriptors after it has deleted their objects or canceled their
+// keeper is a caller that keeps descriptors open after it has deleted their objects or canceled the
 // requests.
 type keeper struct {
 	*hostile
@@ -26,7 +26,7 @@ func newKeeper(t *testing.T, limits broker.Limits) *keeper {
 	return &keeper{newHostile(t, path), r, 0}
 }
 
-// metric returns the value of a gauge without labels.
+// metric returns the value of a gauge that has no labels.
 func (k *keeper) metric(name string) int64 {
 	k.t.Helper()
 	families, err := k.registry.Gather()
@@ -42,8 +42,8 @@ func (k *keeper) metric(name string) int64 {
 	return 0
 }
 
-// try sends a request, and reports whether it succeeded; false: it was refused because of a memory
-// limit.
+// try sends a request, and reports whether it succeeded. It returns false if the request was
+// refused because of a memory limit.
 func (k *keeper) try(text string) bool {
 	k.t.Helper()
 	k.id++
@@ -57,7 +57,7 @@ func (k *keeper) try(text string) bool {
 	return false
 }
 
-// cancel cancels the last request.
+// cancel cancels the caller's last request.
 func (k *keeper) cancel() {
 	k.t.Helper()
 	k.send(fmt.Sprintf(`{"id":%d,"func":"cancel","data":{"id":%d}}`, k.id+1, k.id))
@@ -66,7 +66,7 @@ func (k *keeper) cancel() {
 	k.id++
 }
 
-// kernel returns the total size of the files whose descriptors it keeps.
+// kernel returns the total size of the files whose descriptors the caller keeps open.
 func (k *keeper) kernel() (n int64) {
 	k.t.Helper()
 	seen := map[uint64]bool{}
@@ -83,7 +83,8 @@ func (k *keeper) kernel() (n int64) {
 	return n
 }
 
-// within checks that this size is within the limit, and that the metric equals it.
+// within checks that the total size of the kept files is within the limit, and that the metric has
+// the same value.
 func (k *keeper) within(limit int64) {
 	k.t.Helper()
 	kernel, metric := k.kernel(), k.metric("netcraq_streams_memory_bytes")
@@ -92,7 +93,7 @@ func (k *keeper) within(limit int64) {
 	}
 }
 
-// letGo closes all descriptors, and waits until no memory counts anymore.
+// letGo closes all descriptors, and waits until no released memory is counted.
 func (k *keeper) letGo() {
 	k.t.Helper()
 	for _, fd := range k.fds {
@@ -104,8 +105,8 @@ func (k *keeper) letGo() {
 	})
 }
 
-// TestKeptFiles: files count until the kernel has freed them, whether they are sealed or not, and
-// whichever descriptor of them the caller keeps.
+// TestKeptFiles checks that a file counts as memory until the kernel has freed it. This must hold
+// for sealed files and drafts, whichever descriptor the caller keeps.
 func TestKeptFiles(t *testing.T) {
 	const limit = 64 << 20
 	for _, c := range []struct {
@@ -159,7 +160,7 @@ func TestKeptFiles(t *testing.T) {
 	}
 }
 
-// TestKeptMappings: a mapping keeps memory allocated, as a descriptor does.
+// TestKeptMappings checks that a mapping keeps memory allocated, as a descriptor does.
 func TestKeptMappings(t *testing.T) {
 	k := newKeeper(t, broker.Limits{Bytes: 1 << 20})
 	if !k.try(`"func":"makeFile","data":{"bytes":1048576}`) {
@@ -183,8 +184,8 @@ func TestKeptMappings(t *testing.T) {
 	})
 }
 
-// TestKeptStreams: the memory of a deleted stream counts while it is mapped. So does memory that
-// readers keep after their right was revoked.
+// TestKeptStreams checks that the memory of a deleted stream counts while it is mapped. Memory that
+// readers keep after their right was revoked must also count.
 func TestKeptStreams(t *testing.T) {
 	const limit = 64 << 20
 	k := newKeeper(t, broker.Limits{Bytes: limit})
@@ -200,7 +201,7 @@ func TestKeptStreams(t *testing.T) {
 		k.id++
 		k.send(fmt.Sprintf(`{"id":%d,"func":"deleteStream","data":{"stream":"s"}}`, k.id))
 		k.receive()
-		k.receive() // the answer to the subscription
+		k.receive() // receives the answer to the subscription
 		k.within(limit)
 	}
 	if made != 4 {
@@ -209,8 +210,8 @@ func TestKeptStreams(t *testing.T) {
 	k.letGo()
 }
 
-// TestKeptCount: the number of kept files and segments is bounded, because each takes a descriptor
-// of the server.
+// TestKeptCount checks that the number of kept files and segments is limited, because the server
+// keeps a descriptor for each.
 func TestKeptCount(t *testing.T) {
 	k := newKeeper(t, broker.Limits{Kept: 8})
 	if !k.try(`"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objects":4,"objectBytes":1024}}`) {

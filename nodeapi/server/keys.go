@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// checkNamespace reports whether a namespace is a DNS label.
+// checkNamespace returns an error unless a namespace is a DNS label.
 func checkNamespace(ns string) error {
 	if len(ns) > nodeapi.MaxNamespace {
 		return nodeapi.Errorf(nodeapi.CodeTooLarge, "", "the namespace has %d bytes; it has at most %d", len(ns), nodeapi.MaxNamespace)
@@ -33,7 +33,7 @@ func checkNamespace(ns string) error {
 	return authority.CheckNamespace(ns)
 }
 
-// checkKey reports whether a name is valid for a key.
+// checkKey returns an error unless a name is valid for a key.
 func checkKey(name string) error {
 	switch {
 	case name == "":
@@ -51,7 +51,7 @@ func checkKey(name string) error {
 	return nil
 }
 
-// place returns the namespace of a request, if the caller has the needed right there.
+// place returns the namespace that a request uses, if the caller has the necessary right there.
 func (k *call) place(ctx context.Context, ns string) (string, error) {
 	ns, err := k.named(ns)
 	if err != nil {
@@ -67,7 +67,8 @@ func (k *call) place(ctx context.Context, ns string) (string, error) {
 	return ns, k.may(ctx, verb, ns)
 }
 
-// named returns the namespace in a request, or the caller's own if the request has none.
+// named returns the namespace that a request names or, if it names none, the caller's own
+// namespace.
 func (k *call) named(ns string) (string, error) {
 	if ns == "" {
 		ns = k.namespace
@@ -75,12 +76,13 @@ func (k *call) named(ns string) (string, error) {
 	return ns, checkNamespace(ns)
 }
 
-// may returns nil if the caller has a right in a namespace.
+// may returns nil if the caller has a right in a namespace, and otherwise an error.
 func (k *call) may(ctx context.Context, verb authority.Verb, ns string) error {
 	return k.c.s.config.Authority.Authorize(ctx, k.c.peer, verb, ns)
 }
 
-// creating tells the store when the caller may not create keys in a namespace.
+// creating returns a context for the store. If the caller may not create keys in the namespace, the
+// context forbids the store to create keys.
 func (k *call) creating(ctx context.Context, ns string) context.Context {
 	if err := k.may(ctx, authority.Create, ns); err != nil {
 		return store.WithoutCreating(ctx, err)
@@ -88,8 +90,9 @@ func (k *call) creating(ctx context.Context, ns string) context.Context {
 	return ctx
 }
 
-// placeToWrite is place for functions that may create a key. If the caller may write, but not
-// create keys, it tells the store, which knows whether a key exists.
+// placeToWrite is like place, for functions that may create a key. A caller may have the right to
+// write, but not to create keys. In this case the returned context tells the store, because only
+// the store knows whether a key exists.
 func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, string, error) {
 	ns, err := k.place(ctx, ns)
 	if err != nil {
@@ -101,7 +104,7 @@ func (k *call) placeToWrite(ctx context.Context, ns string) (context.Context, st
 	return k.creating(ctx, ns), ns, nil
 }
 
-// keyToWrite is like key, for functions that may create the key.
+// keyToWrite is like the method key, for functions that may create the key.
 func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context, store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return ctx, store.Key{}, err
@@ -110,7 +113,7 @@ func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context
 	return ctx, store.Key{Namespace: ns, Name: key.Key}, err
 }
 
-// key returns the key of a request, if the caller has the needed right in its namespace.
+// key returns the key of a request, if the caller has the necessary right in the key's namespace.
 func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return store.Key{}, err
@@ -119,7 +122,7 @@ func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	return store.Key{Namespace: ns, Name: key.Key}, err
 }
 
-// version formats a version for clients.
+// version returns the text of a version for clients.
 func version(v wire.Version) string {
 	return strconv.FormatUint(uint64(v.Epoch()), 10) + "." + strconv.FormatUint(v.Sequence(), 10)
 }
@@ -133,7 +136,7 @@ func parseVersion(s string) (wire.Version, error) {
 	return 0, rpc.Invalid("%.64q is not a version: pass EPOCH.SEQUENCE, as in answers, or 0.0 for a key that was never written", s)
 }
 
-// item converts a key's state to the form for clients.
+// item converts the state of a key to an Item for clients.
 func item(i coordination.Value) nodeapi.Item {
 	out := nodeapi.Item{Key: i.Key.Name, Found: i.Found, Version: version(i.Version), Lease: i.Lease}
 	switch {
@@ -160,7 +163,7 @@ func get(ctx context.Context, k *call, d *nodeapi.GetData) (any, error) {
 	return &out, nil
 }
 
-// manyAtOnce is the number of keys of one getMany or list that are read concurrently.
+// manyAtOnce is the number of keys that one getMany or list reads concurrently.
 const manyAtOnce = 16
 
 func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) {
@@ -190,8 +193,8 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 	return &out, nil
 }
 
-// each calls `do` for the numbers 0 to n-1, concurrently as far as the subject's share of helpers
-// allows.
+// each calls `do` with the numbers 0 to n-1. It calls `do` concurrently, as far as the subject's
+// share of helpers allows.
 func (k *call) each(n int, do func(int)) {
 	var next atomic.Int64
 	all := func() {
@@ -203,7 +206,7 @@ func (k *call) each(n int, do func(int)) {
 	subject := k.c.part.subject
 	for range min(n, manyAtOnce) - 1 {
 		if !k.c.s.helpers.Take(subject, 1) {
-			break // the subject's calls use up its share of helpers, so this call continues alone
+			break // all helpers of the subject are in use, so this call continues without a helper
 		}
 		others.Go(func() {
 			defer k.c.s.helpers.Give(subject, 1)
@@ -214,10 +217,10 @@ func (k *call) each(n int, do func(int)) {
 	others.Wait()
 }
 
-// bytesOf decodes the value of a request.
+// bytesOf returns the value of a put request.
 func bytesOf(d *nodeapi.PutData) ([]byte, error) { return valueOf(d.Value, d.ValueBase64) }
 
-// valueOf decodes a value, which is given as text or as base64.
+// valueOf decodes a value that is given either as text or as base64.
 func valueOf(text *string, base64 []byte) ([]byte, error) {
 	switch {
 	case text != nil && base64 != nil:
@@ -277,7 +280,7 @@ func remove(ctx context.Context, k *call, d *nodeapi.DeleteData) (any, error) {
 	if err != nil || deleted {
 		return &nodeapi.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
 	}
-	// From here on, an error means that nothing was written.
+	// From here on, an error means that the transaction wrote nothing.
 	v, err := k.c.s.coordination.Resolve(ctx, i, false)
 	if err != nil {
 		return nil, asRead(err)
@@ -289,8 +292,9 @@ func gone(key store.Key, v wire.Version) nodeapi.Item {
 	return nodeapi.Item{Key: key.Name, Version: version(v)}
 }
 
-// increment repeats a read and a compare-and-swap until no other write comes in between. Increments
-// of a key at one server take turns, so at most one of each node competes.
+// increment reads a key and writes it by compare-and-swap, and repeats this until no other write
+// comes in between. Increments of the same key at one server take turns. So only one increment of
+// each node competes.
 func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, error) {
 	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {
@@ -328,7 +332,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 			return &nodeapi.IncrementAnswer{Number: number + by, Value: text, Version: version(now.Version)}, nil
 		}
 		i = now
-		// Other writers compete; a random wait lets one of them succeed.
+		// Wait for a random time, because other writers compete. Then one of them succeeds.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -337,7 +341,7 @@ func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, err
 	}
 }
 
-// asRead converts an error to one that says that nothing was written.
+// asRead converts an error to an error that says that nothing was written.
 func asRead(err error) error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

@@ -13,21 +13,22 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// leaseCursors encrypts the cursors of listLeases. A cursor is the name after which the next page
-// begins, which may be the name of another pod's lease, and whoever knows that may end the lease.
-// The key lives as long as the process, so a list that outlives the process begins again.
+// leaseCursors encrypts the cursors of listLeases. A cursor contains the name after which the next
+// page begins. That may be the name of another pod's lease, and a caller that knows the name could
+// end the lease. The encryption key lives as long as the process. If the process ends during a
+// list, the list must begin again.
 var leaseCursors = newLeaseCursors()
 
 func newLeaseCursors() cipher.AEAD {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(key) // Read never fails
 	block, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // keys of 32 bytes are valid
+		panic(err) // a key of 32 bytes is always valid
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // AES is valid for GCM
+		panic(err) // AES is always valid for GCM
 	}
 	return aead
 }
@@ -52,9 +53,9 @@ func openLeaseCursor(namespace, cursor string) (after string, err error) {
 	return string(b), nil
 }
 
-// listLeases makes a page of the namespace's leases and of what they hold. It reads all names, also
-// those that programs do not see. A pod sees only the leases that its own processes were granted
-// here.
+// listLeases returns a page of the namespace's leases and of the things that they hold. It reads
+// all names, including names that programs do not see. A pod sees only the leases that this server
+// granted to its own processes.
 func listLeases(ctx context.Context, k *call, d *nodeapi.ListLeasesData) (any, error) {
 	if err := checkLimit(d.Limit); err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func listLeases(ctx context.Context, k *call, d *nodeapi.ListLeasesData) (any, e
 	})
 }
 
-// leasesOf finds the leases among names, and the things that leases hold.
+// leasesOf returns the leases among names, and the things among names that leases hold.
 func (k *call) leasesOf(ctx context.Context, names []store.Listed) (*nodeapi.ListLeasesAnswer, error) {
 	items := make([]store.Item, len(names))
 	failed := make([]error, len(names))
@@ -114,7 +115,8 @@ func (k *call) leasesOf(ctx context.Context, names []store.Listed) (*nodeapi.Lis
 	return answer, nil
 }
 
-// maySee says whether the caller may see the lease of a holder. A pod may see its own.
+// maySee reports whether the caller may see the lease of a holder. A pod may see only its own
+// leases.
 func (k *call) maySee(holder any) bool {
 	if k.c.peer.Kind != authority.Pod {
 		return true
@@ -123,7 +125,7 @@ func (k *call) maySee(holder any) bool {
 	return ok && peer.Principal() == k.c.peer.Principal()
 }
 
-// nameOf names a holder for people.
+// nameOf returns the name of a holder, for people.
 func (k *call) nameOf(holder any) string {
 	peer, ok := holder.(authority.Caller)
 	if !ok {

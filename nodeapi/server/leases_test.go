@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// leases asks for all pages of listLeases.
+// leases requests all pages of listLeases. It returns the whole list, and the number of pages.
 func (l *line) leases(d nodeapi.ListLeasesData) (out nodeapi.ListLeasesAnswer, pages int) {
 	l.t.Helper()
 	for {
@@ -45,7 +45,7 @@ func (l *line) leases(d nodeapi.ListLeasesData) (out nodeapi.ListLeasesAnswer, p
 	}
 }
 
-// holds is what a lease holds, as KIND NAME.
+// holds returns what a lease holds, each as KIND NAME.
 func holds(a nodeapi.ListLeasesAnswer, lease string) (held []string) {
 	for _, h := range a.Held {
 		if h.Lease == lease {
@@ -56,7 +56,7 @@ func holds(a nodeapi.ListLeasesAnswer, lease string) (held []string) {
 	return held
 }
 
-// holding makes a lease that holds one of everything.
+// holding makes a lease that holds one thing of each kind.
 func (l *line) holding(name string) (lease string, held []string) {
 	l.t.Helper()
 	lease = l.grant()
@@ -72,8 +72,9 @@ func (l *line) holding(name string) (lease string, held []string) {
 	return lease, []string{"election " + name, "key " + name, "lock " + name, "permit " + name + "/0", "service " + name + "/i"}
 }
 
-// A list has each lease once, with everything that it holds, whatever the pages' size. It has
-// nothing of what has ended or of other namespaces.
+// TestListLeases checks that a list has each lease once, with everything that the lease holds,
+// whatever the size of the pages. The list must not contain anything that has ended, or that
+// belongs to other namespaces.
 func TestListLeases(t *testing.T) {
 	for name, st := range map[string]store.Store{"read by the store": store.NewMemory(1025),
 		"read by the server": namesOnly{store.NewMemory(1025)}} {
@@ -118,7 +119,7 @@ func TestListLeases(t *testing.T) {
 	}
 }
 
-// failing is a store that cannot read one name.
+// failing is a store that cannot read one of its names.
 type failing struct {
 	store.Store
 	name string
@@ -142,7 +143,8 @@ func TestListLeasesUnread(t *testing.T) {
 	}
 }
 
-// The cursor of a list of leases is not one of a list of keys, nor the other way round.
+// TestListLeasesCursor checks that a list of leases refuses the cursor of a list of keys, and the
+// other way round.
 func TestListLeasesCursor(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -169,8 +171,8 @@ func TestListLeasesCursor(t *testing.T) {
 	}
 }
 
-// pods lets a test's connections be those of pods: each that dials is in the pod that was named
-// last.
+// pods makes the connections of a test belong to pods. A new connection belongs to the pod that the
+// test named last.
 type pods struct {
 	t    *testing.T
 	proc string
@@ -195,7 +197,7 @@ func (p pods) dial(uid, path string) *line {
 	p.t.Helper()
 	p.are(uid)
 	l := dial(p.t, path)
-	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`) // it has been identified
+	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`) // after the answer, the server has identified the caller
 	return l
 }
 
@@ -204,8 +206,8 @@ const (
 	attackerPod = "a1b2c3d4-e5f6-4789-8abc-def012345678"
 )
 
-// A pod tries to see another's leases, in the namespace that both may write. An operator on the
-// node sees all of them.
+// TestPodListsOwnLeases checks a pod that tries to see the leases of another pod, in a namespace
+// that both may write. The pod must not see them. An operator on the node must see all leases.
 func TestPodListsOwnLeases(t *testing.T) {
 	p := pods{t, t.TempDir()}
 	policy := everybody{"default"}
@@ -222,7 +224,8 @@ func TestPodListsOwnLeases(t *testing.T) {
 
 	attacker := p.dial(attackerPod, path)
 	mine, _ := attacker.holding("mine")
-	// The attacker knows the lease's name, and renews it, binds keys to it and asks for it.
+	// The attacker knows the name of the lease. It renews the lease, binds keys to it and asks for
+	// it.
 	for _, request := range []string{`"keepAlive","data":{"lease":"` + lease + `"}`,
 		`"put","data":{"key":"bait","value":"x","lease":"` + lease + `"}`,
 		`"lock","data":{"name":"bait","lease":"` + lease + `"}`} {
@@ -239,7 +242,7 @@ func TestPodListsOwnLeases(t *testing.T) {
 		if (limit == 0) != (len(attacker.cursors) == 0) {
 			t.Errorf("limit %d: %d cursors", limit, len(attacker.cursors))
 		}
-		for _, c := range attacker.cursors { // which say where the next page begins
+		for _, c := range attacker.cursors { // cursors say where the next page begins, so they could reveal a name
 			if b, err := base64.RawURLEncoding.DecodeString(c); err != nil || strings.Contains(string(b), lease) ||
 				strings.Contains(string(b), "secret") || strings.Contains(string(b), "implicit") {
 				t.Errorf("a cursor shows another's names: %q, %v", b, err)
@@ -263,7 +266,8 @@ func TestPodListsOwnLeases(t *testing.T) {
 	}
 }
 
-// A caller without the right to read a namespace gets nothing of it.
+// TestListLeasesDenied checks that a caller without the right to read a namespace gets no leases of
+// it.
 func TestListLeasesDenied(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
 	policy := &changing{t: t}

@@ -9,40 +9,42 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// Limits are the server's own limits, in addition to those of the API. 0 means the default at the
-// end of the field's comment.
+// Limits are the limits of the server itself, in addition to those of the API. If a field is 0, the
+// default at the end of its comment applies.
 type Limits struct {
-	// Connections is the largest number of connections of the server. 16,384.
+	// Connections is the maximum number of connections of the server. 16,384.
 	Connections int
-	// MessageTime is how long a message may take from its first byte to its last. 30 s.
+	// MessageTime is the maximum time from the first byte to the last byte of a message. 30 s.
 	MessageTime time.Duration
-	// StallTime is how long a client may leave sent data unread. 60 s.
+	// StallTime is the maximum time for which a client may leave sent data unread. 60 s.
 	StallTime time.Duration
-	// DescriptorTime is how long a client may leave descriptors sent to it unread. 10 s.
+	// DescriptorTime is the maximum time for which a client may leave descriptors unread. 10 s.
 	DescriptorTime time.Duration
-	// Buffered is the maximum number of bytes of incomplete messages, requests under way and unread
-	// answers of all connections together, beyond a small allowance for each. A subject always
-	// leaves a share for other subjects. 256 MiB.
+	// Buffered is the maximum number of bytes for incomplete messages, requests under way and
+	// unread answers of all connections together. A small allowance for each connection is not
+	// counted. A subject always leaves a share for other subjects. 256 MiB.
 	Buffered int64
-	// OnceClients, OnceEach and OnceBytes bound the answers that are kept for requests with an
-	// identity: the number of clients, of answers for one client, and of bytes in total. A full
-	// table forgets answers of the subject that uses most of it. 65,536; 4,096; 64 MiB.
+	// OnceClients, OnceEach and OnceBytes limit the answers that are kept for requests with Once.
+	// They are the number of clients, the number of answers for each client, and the number of
+	// bytes in total. If the table is full, answers of the subject that uses most of it are
+	// dropped. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
-	// AtOnce is the maximum number of concurrent calls of the store (store.Fair). It exceeds what a
-	// busy server has under way to the switches, and is low enough to let other work of the process
-	// run. 256.
+	// AtOnce is the maximum number of concurrent calls of the store (store.Fair). A busy server has
+	// fewer calls under way to the switches. The limit is low enough to let other work of the
+	// process run. 256.
 	AtOnce int
 	// Lists is the maximum number of concurrent lists, each of which may hold a page of values. A
 	// subject always leaves a share for other subjects. 64.
 	Lists int
-	// Helpers is the maximum number of additional goroutines that read the keys of getMany and list
-	// requests. A subject always leaves a share for other subjects. 256.
+	// Helpers is the maximum number of additional goroutines that read keys for getMany and list. A
+	// subject always leaves a share for other subjects. 256.
 	Helpers int
-	// Farewell is how long, after the grace period, the server waits for requests under way. 1 s.
+	// Farewell is how long the server waits for requests under way after the grace period. 1 s.
 	Farewell time.Duration
 
-	// Only for tests, which would take too long with the API's own limits.
+	// The following limits are changed only by tests, which would take too long with the API's own
+	// limits.
 	unsent, inFlight, watches int
 	onceKept                  time.Duration
 }
@@ -73,15 +75,15 @@ func set[T int | int64 | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// backpressure is the number of unsent bytes at which the server stops reading from a client and
-// its watches wait.
+// backpressure returns the number of unsent bytes of a client at which the server stops reading
+// from the client. From this number on, the client's watches also wait.
 func (l *Limits) backpressure() int { return l.unsent / 8 }
 
 func (l *Limits) patrolEvery() time.Duration {
 	return max(min(l.MessageTime, l.StallTime, l.onceKept)/8, 10*time.Millisecond)
 }
 
-// budget counts the bytes that are held for all connections, by subject.
+// budget counts the bytes that are held for all connections, and divides them among subjects.
 type budget struct {
 	most int64
 	held atomic.Int64
@@ -90,12 +92,12 @@ type budget struct {
 	parts map[string]*part
 }
 
-// part is the share of a budget that a subject's connections use.
+// part is the part of a budget that the connections of one subject use.
 type part struct {
 	b       *budget
 	subject string
 	held    atomic.Int64
-	conns   int // b.mu guards it
+	conns   int // number of connections; guarded by b.mu
 }
 
 // join adds a connection of a subject.
@@ -114,14 +116,14 @@ func (b *budget) join(subject string) *part {
 	return p
 }
 
-// leave removes a connection. Its requests under way may still hold something.
+// leave removes a connection of the subject. Requests of the connection may still hold bytes.
 func (p *part) leave() {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	p.conns--
 }
 
-// sweep forgets subjects that hold nothing.
+// sweep deletes the parts of subjects that hold nothing.
 func (b *budget) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +134,7 @@ func (b *budget) sweep() {
 	}
 }
 
-// take reserves n bytes, unless that is more than the subject's share.
+// take reserves n bytes. It returns false if that would exceed the subject's share.
 func (p *part) take(n int64) bool {
 	p.count(n)
 	if n <= 0 || shares.Fits(p.held.Load(), p.b.held.Load(), 0, p.b.most) {
@@ -142,7 +144,7 @@ func (p *part) take(n int64) bool {
 	return false
 }
 
-// count adds n bytes without a limit, or releases them if n is negative.
+// count adds n bytes without checking a limit. If n is negative, it releases bytes.
 func (p *part) count(n int64) {
 	p.b.held.Add(n)
 	p.held.Add(n)

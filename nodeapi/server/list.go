@@ -14,27 +14,28 @@ import (
 )
 
 const (
-	// listBytes bounds the items of an answer as JSON. Even the longest item is shorter: a durable
-	// value of which JSON escapes every byte.
+	// listBytes is the maximum size of the items in an answer as JSON, in bytes. Even the longest
+	// possible item is shorter, which is a durable value in which JSON escapes every byte.
 	listBytes = nodeapi.MaxMessage * 3 / 4
-	// keysOnlyBytes bounds the values that a store reads for an answer without values.
+	// keysOnlyBytes is the maximum size, in bytes, of the values that a store reads for an answer
+	// without values.
 	keysOnlyBytes = 1 << 20
 	// listChunk is the number of keys that are read between two checks of the answer's size.
 	listChunk = 4 * manyAtOnce
 )
 
-// afterReserved is greater than every name that begins with [cell.ReservedPrefix], and less than
-// all greater names, because no name contains the byte 0xFF.
+// afterReserved is greater than all names that begin with [cell.ReservedPrefix]. It is less than
+// all other names after these, because no name contains the byte 0xFF.
 const afterReserved = cell.ReservedPrefix + "\xff"
 
-// lister makes a page of a list.
+// lister collects the items of one page of a list.
 type lister struct {
 	k        *call
 	r        store.Range
 	keysOnly bool
 	answer   nodeapi.ListAnswer
-	bytes    int // approximate size of answer
-	looked   int // number of names examined
+	bytes    int // approximate size of the answer in bytes
+	looked   int // number of names that were examined
 }
 
 func checkLimit(limit int) error {
@@ -48,8 +49,8 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// listing runs a list that makes a page, if the caller's account and its share of the lists allow
-// one more.
+// listing runs a function that makes a page of a list. It returns an error if the caller's account
+// permits no more pages, or its share of concurrent lists is used up.
 func (k *call) listing(page func() (any, error)) (any, error) {
 	if err := k.c.account.List(); err != nil {
 		return nil, err
@@ -63,7 +64,8 @@ func (k *call) listing(page func() (any, error)) (any, error) {
 	return page()
 }
 
-// counts counts the names of a page as requests. The first one is the request itself.
+// counts counts each name of a page, except the first, as a request. The first name is covered by
+// the list request itself.
 func (k *call) counts(names []store.Listed) error {
 	if len(names) < 2 {
 		return nil
@@ -75,7 +77,7 @@ func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
 	if err := checkLimit(d.Limit); err != nil {
 		return nil, err
 	}
-	if d.Prefix != "" { // a prefix has the form of a name
+	if d.Prefix != "" { // a prefix must be valid in the same way as a name
 		if err := checkKey(d.Prefix); err != nil {
 			return nil, err
 		}
@@ -96,7 +98,7 @@ func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
 	return k.listing(func() (any, error) { return l.page(ctx) })
 }
 
-// page reads names and their keys, until the page is full or there are no more.
+// page reads names and their keys until the page is full or no more names exist.
 func (l *lister) page(ctx context.Context) (any, error) {
 	most := l.r.Most
 	for {
@@ -115,7 +117,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 		}
 		switch {
 		case full:
-		case reserved >= 0: // the name is reserved, so programs do not see it
+		case reserved >= 0: // skip these names, because reserved names are not visible to programs
 			l.r.After = afterReserved
 			if l.looked < most {
 				continue
@@ -128,8 +130,8 @@ func (l *lister) page(ctx context.Context) (any, error) {
 	}
 }
 
-// add appends keys to the answer, and sets After to the last of them. full reports whether the
-// answer has no room for the next one.
+// add appends keys to the answer, and sets After to the name of the last key. The result `full`
+// reports that the next key does not fit into the answer.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
 	if err := l.k.counts(names); err != nil {
 		return false, err
@@ -156,7 +158,7 @@ func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err 
 	return false, nil
 }
 
-// item returns a key's state as programs see it.
+// item returns the state of a key as programs see it.
 func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
 	c := l.k.c.s.coordination
 	var v coordination.Value
@@ -201,9 +203,10 @@ func jsonBytes(s string) int {
 	return n
 }
 
-// A cursor is a byte with its format, a checksum, and the name after which the next page begins.
-// The checksum detects damaged cursors and cursors of other lists. A caller can forge a cursor, but
-// gains nothing by it: wherever a page begins, it contains only keys that the caller may read.
+// A cursor consists of a byte for its format, a checksum, and the name after which the next page
+// begins. The checksum detects damaged cursors, and cursors of other lists. A caller can forge a
+// cursor, but this does not help the caller. Wherever a page begins, it contains only keys that the
+// caller may read.
 const (
 	cursorFormat = 1
 	cursorSum    = 8

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// namesOnly is a store whose pages contain only names, as the store of volatile keys.
+// namesOnly is a store whose pages contain only names, like the store of volatile keys.
 type namesOnly struct{ store.Store }
 
 func (s namesOnly) Page(ctx context.Context, r store.Range) (store.Page, error) {
@@ -33,7 +33,7 @@ func (l *line) put(key, value string) {
 	l.expectPart(`"version"`)
 }
 
-// list requests one page.
+// list requests one page of a list.
 func (l *line) list(d nodeapi.ListData) (*nodeapi.ListAnswer, *nodeapi.Error) {
 	l.t.Helper()
 	data, err := json.Marshal(d)
@@ -55,7 +55,7 @@ func (l *line) list(d nodeapi.ListData) (*nodeapi.ListAnswer, *nodeapi.Error) {
 	return answer.Data, answer.Error
 }
 
-// listAll requests all pages.
+// listAll requests all pages of a list. It returns the items and the number of pages.
 func (l *line) listAll(d nodeapi.ListData) (items []nodeapi.Item, pages int) {
 	l.t.Helper()
 	for {
@@ -81,9 +81,9 @@ func namesOf(items []nodeapi.Item) (names []string) {
 	return names
 }
 
-// Each key with a value is listed exactly once, in order, for any page size. Not listed are deleted
-// keys, keys whose lease is gone, keys outside the prefix, keys of the node API itself, and keys of
-// other namespaces.
+// TestList checks that each key with a value is listed exactly once, in order, for any page size.
+// The list must not have deleted keys, keys whose lease has ended, keys without the prefix,
+// reserved keys of the node API, or keys of other namespaces.
 func TestList(t *testing.T) {
 	for name, st := range map[string]store.Store{"read by the store": store.NewMemory(1025),
 		"read by the server": namesOnly{store.NewMemory(1025)}} {
@@ -96,7 +96,7 @@ func TestList(t *testing.T) {
 			l.ask(`{"id":1,"func":"delete","data":{"key":"conf/gone"}}`, `{"id":1,"data":{"deleted":true,"key":"conf/gone","found":false,"version":"1.2"}}`)
 			l.send(`{"id":1,"func":"put","data":{"key":"conf/d","value":"x","namespace":"another"}}`)
 			l.expectPart(`"version"`)
-			l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`) // this makes names that begin with ~
+			l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`) // the lock makes reserved names, which begin with ~
 			l.expectPart(`"held":true`)
 			lease := l.grant()
 			l.send(`{"id":1,"func":"put","data":{"key":"conf/lives","valueBase64":"/w==","lease":"` + lease + `"}}`)
@@ -129,7 +129,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// grant grants a lease.
+// grant grants a lease, and returns its name.
 func (l *line) grant() string {
 	l.t.Helper()
 	l.send(`{"id":1,"func":"grant","data":{"ttlMs":60000}}`)
@@ -140,7 +140,8 @@ func (l *line) grant() string {
 	return answer.Data.Lease
 }
 
-// While other keys are created and deleted, each key that stays is listed exactly once.
+// TestListMeanwhile checks that each key that remains is listed exactly once, while other keys are
+// created and deleted.
 func TestListMeanwhile(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -180,7 +181,8 @@ func TestListMeanwhile(t *testing.T) {
 	}
 }
 
-// Malformed requests are refused, with advice. A cursor is valid only for its own list.
+// TestListRefused checks that malformed requests are refused, with advice. A cursor must be valid
+// only for its own list.
 func TestListRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -217,7 +219,7 @@ func TestListRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %s: %s (%s)", c.d, e, c.code, c.says, c.do)
 		}
 	}
-	// A forged cursor shows a caller no other keys.
+	// A forged cursor must not show a caller any other keys.
 	l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`)
 	l.expectPart(`"held":true`)
 	for _, after := range []string{"", "~", "\x00", "a1", "~lock/", "\xff"} {
@@ -229,7 +231,8 @@ func TestListRefused(t *testing.T) {
 	}
 }
 
-// A page contains as many values as fit into an answer, however long they are in JSON.
+// TestListOfLongValues checks that a page contains as many values as fit into an answer, however
+// long the values are in JSON.
 func TestListOfLongValues(t *testing.T) {
 	const length = 16 << 10
 	_, path := start(t, Config{Store: store.NewMemory(length + 1)})
@@ -258,7 +261,7 @@ func TestListOfLongValues(t *testing.T) {
 	}
 }
 
-// If a key cannot be read, the other keys are still listed.
+// TestListWithAKeyThatFails checks that if a key cannot be read, the other keys are still listed.
 func TestListWithAKeyThatFails(t *testing.T) {
 	st := store.NewMemory(100)
 	_, path := start(t, Config{Store: st})
@@ -275,7 +278,7 @@ func TestListWithAKeyThatFails(t *testing.T) {
 	}
 }
 
-// asked counts the requests to a store.
+// asked is a store that counts its requests.
 type asked struct {
 	store.Store
 	pages, keys atomic.Int64
@@ -291,8 +294,9 @@ func (s *asked) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return s.Store.Get(ctx, key, eventual)
 }
 
-// TestFloodOfLists: a caller that lists continuously causes no more requests to the controller than
-// its quota allows, and each key counts as a request. Requests of another subject are not refused.
+// TestFloodOfLists checks a caller that lists continuously. It must not cause more requests to the
+// controller than its quota allows, and each key must count as a request. Requests of another
+// subject must not be refused.
 func TestFloodOfLists(t *testing.T) {
 	st := &asked{Store: namesOnly{store.NewMemory(100)}}
 	_, dial := startShared(t, Config{Store: st, Quotas: authority.NewQuotas(func(subject string) authority.Quota {
@@ -345,8 +349,8 @@ func TestFloodOfLists(t *testing.T) {
 	}
 }
 
-// TestListShares: a subject's concurrent lists leave a share for another subject, and do not use
-// all helpers.
+// TestListShares checks that the concurrent lists of one subject leave a share for another subject,
+// and do not use all helpers.
 func TestListShares(t *testing.T) {
 	slow := &slowStore{Store: namesOnly{store.NewMemory(100)}, hold: make(chan struct{})}
 	s, dial := startShared(t, Config{Store: slow, Limits: Limits{Lists: 8}})
@@ -381,7 +385,7 @@ func TestListShares(t *testing.T) {
 	}
 }
 
-// Each page of a list needs the right to read the namespace.
+// TestListAuthority checks that each page of a list needs the right to read the namespace.
 func TestListAuthority(t *testing.T) {
 	a := &changing{t: t}
 	a.set(`[{all: true, namespace: mine, access: {mine: write, stock: read}}]`)

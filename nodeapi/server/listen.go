@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// Access is the permissions of a Unix socket's file, which decide who can connect.
+// Access has the permissions of a Unix socket's file. They decide which users can connect.
 type Access struct {
 	Mode fs.FileMode
-	GID  int // -1: the group of this process
+	GID  int // group of the file; -1 means the group of this process
 }
 
 // CheckAddress returns an error if Listen does not support an address.
@@ -30,8 +30,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Listen listens at an address: unix:///PATH or tcp://HOST:PORT. An empty HOST is the loopback
-// address. Listen replaces the file of a dead server, but not of a running one.
+// Listen listens at an address, which is unix:///PATH or tcp://HOST:PORT. An empty HOST means the
+// loopback address. Listen replaces the socket file of a dead server, but not of a running server.
 func Listen(address string, a Access) (net.Listener, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func Listen(address string, a Access) (net.Listener, error) {
 	return listenUnix(path, a)
 }
 
-// socketFile is a listener that removes its file on Close, unless another listener has replaced the
-// file.
+// socketFile is a listener at a Unix socket. Close removes the socket's file, unless another
+// listener has replaced the file.
 type socketFile struct {
 	*net.UnixListener
 	path string
@@ -64,8 +64,9 @@ type socketFile struct {
 	keep bool
 }
 
-// listenUnix creates the socket next to its final path, and then renames it. So the file never has
-// other permissions, and a replaced file is never missing.
+// listenUnix creates the socket under another name in the same folder, and then renames it. So the
+// file never has other permissions. When it replaces another file, there is always a file at the
+// path.
 func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
@@ -98,7 +99,7 @@ func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	return &socketFile{UnixListener: l, path: path, made: made}, err
 }
 
-// mayReplace returns nil if there is nothing at the path, or only the socket of a dead server.
+// mayReplace returns nil if nothing exists at the path, or only the socket of a dead server.
 func mayReplace(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -120,10 +121,11 @@ func mayReplace(path string) error {
 	return err
 }
 
-// Addr returns the path of the socket. The kernel has the name under which the socket was created.
+// Addr returns the path of the socket. It cannot use the kernel's address, because that has the
+// name under which the socket was created.
 func (l *socketFile) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Close closes the listener, and removes its file.
+// Close closes the listener and removes its file.
 func (l *socketFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +138,7 @@ func (l *socketFile) Close() error {
 	return l.UnixListener.Close()
 }
 
-// leave makes Close keep the file, because another process listens there.
+// leave makes Close keep the file, because another process now listens there.
 func (l *socketFile) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

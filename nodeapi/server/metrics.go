@@ -16,7 +16,7 @@ type metrics struct {
 	refused     prometheus.Counter
 	garbage     prometheus.Counter
 
-	// counters of successful requests, by function, to avoid looking up labels
+	// counters of successful requests, by function; they avoid looking up labels
 	ok map[string]prometheus.Counter
 }
 
@@ -58,8 +58,8 @@ func (m *metrics) unregister() {
 	}
 }
 
-// count counts an answer. All names that are not functions count as one, because callers choose
-// them.
+// count counts an answer. All names that are not functions are counted together, because callers
+// could send any number of names.
 func (m *metrics) count(name string, code nodeapi.Code) {
 	if functions[name] == nil {
 		name = "unknown"

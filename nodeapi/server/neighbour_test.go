@@ -28,12 +28,13 @@ import (
 var neighbourFor = flag.Duration("neighbour", 0, "how long TestNeighbour measures, with each attack and before it; 0: a moment, and latencies are not judged")
 
 const (
-	neighbourSocket = "NETCRAQ_NEIGHBOUR_SOCKET" // for the server's process: its address
-	neighbourAttack = "NETCRAQ_NEIGHBOUR_ATTACK" // for the attacker's process: the attack
+	neighbourSocket = "NETCRAQ_NEIGHBOUR_SOCKET" // environment variable with the address of the server's process
+	// environment variable that tells the attacker's process which attack to run
+	neighbourAttack = "NETCRAQ_NEIGHBOUR_ATTACK"
 	attackerUID     = 65534
 )
 
-// byUser is an authority whose subjects are users, each with its own namespace.
+// byUser is an authority in which each user is a subject with its own namespace.
 type byUser struct{}
 
 func (byUser) Subject(c authority.Caller) string { return fmt.Sprint(c.UID) }
@@ -42,22 +43,22 @@ func (byUser) Namespace(_ context.Context, c authority.Caller) (string, error) {
 }
 func (byUser) Authorize(context.Context, authority.Caller, authority.Verb, string) error { return nil }
 
-// The limits of what the server keeps for all namespaces together.
+// These are the limits of the memory that the server may hold for all namespaces together.
 var (
 	neighbourLimits  = Limits{Buffered: 16 << 20, OnceClients: 8192, OnceBytes: 8 << 20}
 	neighbourStreams = broker.Limits{Bytes: 32 << 20, AllBytes: 64 << 20}
 )
 
-// neighbourConstant is the memory of a server beyond these limits: its code, garbage on its heap,
-// and the memory of each connection.
+// neighbourConstant is the memory of a server that these limits do not include. It is needed for
+// code, garbage on the heap, and each connection.
 const neighbourConstant = 96 << 20
 
 func neighbourMost() int64 {
 	return neighbourLimits.Buffered + neighbourLimits.OnceBytes + neighbourStreams.AllBytes + neighbourConstant
 }
 
-// TestNeighbourServer is the server of TestNeighbour, in its own process. It ends when its input
-// ends.
+// TestNeighbourServer runs the server of TestNeighbour in a separate process. It ends when its
+// input ends.
 func TestNeighbourServer(t *testing.T) {
 	path := os.Getenv(neighbourSocket)
 	if path == "" || os.Getenv(neighbourAttack) != "" {
@@ -84,8 +85,8 @@ func TestNeighbourServer(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// neighbourAttacks are the messages that an attacker's connection sends repeatedly to reach one
-// limit. With keep, the attacker leaves the received descriptors open.
+// neighbourAttacks has the messages that each connection of an attacker sends repeatedly, to reach
+// one of the limits. If `keep` is true, the attacker keeps the received descriptors open.
 var neighbourAttacks = map[string]struct {
 	send func(i int) string
 	keep bool
@@ -127,8 +128,8 @@ var neighbourAttacks = map[string]struct {
 	}},
 }
 
-// TestNeighbourAttacker is the process of an attacker with many connections. It ends when its input
-// ends.
+// TestNeighbourAttacker runs an attacker with many connections in a separate process. It ends when
+// its input ends.
 func TestNeighbourAttacker(t *testing.T) {
 	path, name := os.Getenv(neighbourSocket), os.Getenv(neighbourAttack)
 	if name == "" {
@@ -171,8 +172,8 @@ func TestNeighbourAttacker(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// memoryGroup makes a control group for a process, if possible, and returns the files with its
-// present and its maximum memory.
+// memoryGroup makes a control group for a process, if possible. It returns the files with the
+// present and the maximum memory of the group.
 func memoryGroup(t *testing.T, pid int) (now, most string) {
 	t.Helper()
 	text, _ := os.ReadFile("/proc/self/cgroup")
@@ -191,10 +192,10 @@ func memoryGroup(t *testing.T, pid int) (now, most string) {
 	return "", ""
 }
 
-// TestNeighbour brings one namespace to each of its limits in turn. Meanwhile another namespace
-// with a fixed load is refused nothing, and its p99 latency is at most twice that of the moment
-// before. The server's memory stays below the configured limits plus a constant. Server, attacker
-// and load are separate processes.
+// TestNeighbour brings one namespace to each of its limits in turn. Meanwhile another namespace has
+// a constant load. No request of that namespace may be refused, and its p99 latency may be at most
+// twice the latency just before. The memory of the server must stay below the configured limits
+// plus a constant. Server, attacker and load are separate processes.
 func TestNeighbour(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for an attacker of another user")
@@ -210,8 +211,8 @@ func TestNeighbour(t *testing.T) {
 	path := filepath.Join(dir, "node.sock")
 	process := func(test, attack string, uid uint32, says string) (pid int, end func()) {
 		t.Helper()
-		// Another user cannot execute the program by its path, because only root can enter go
-		// test's folder.
+		// Run the program by /proc/self/exe, because another user cannot execute it by its path:
+		// only root can enter the folder of go test.
 		p := exec.Command("/proc/self/exe", "-test.run", "^"+test+"$")
 		p.Env = append(os.Environ(), neighbourSocket+"="+path, neighbourAttack+"="+attack)
 		p.Dir = dir
@@ -228,7 +229,7 @@ func TestNeighbour(t *testing.T) {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// The test does not measure the scheduler: the attacker gets the lowest priority.
+		// Give the attacker the lowest priority, because the test should not measure the scheduler.
 		if attack != "" {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, p.Process.Pid, 19)
 		}
@@ -258,7 +259,8 @@ func TestNeighbour(t *testing.T) {
 	if rounds == 0 {
 		pace, rounds = time.Millisecond, 40
 	}
-	load := func() (p50, p99 time.Duration) { // writes and reads a key 200 times a second
+	// load writes and reads a key 200 times per second, and returns the latencies
+	load := func() (p50, p99 time.Duration) {
 		t.Helper()
 		var took []time.Duration
 		tick := time.NewTicker(pace)
@@ -289,10 +291,11 @@ func TestNeighbour(t *testing.T) {
 			_, alone := load()
 			_, end := process("TestNeighbourAttacker", name, attackerUID, "begun")
 			if *neighbourFor > 0 {
-				time.Sleep(time.Second) // time to reach the limits
+				time.Sleep(time.Second) // give the attacker time to reach the limits
 			}
 			p50, under := load()
-			// On a busy machine latencies vary, so the test measures again, in pairs.
+			// Latencies vary on a busy machine, so measure again, each time with and without the
+			// attack.
 			for again := 0; *neighbourFor > 0 && under > 2*alone && again < 4; again++ {
 				end()
 				_, alone = load()

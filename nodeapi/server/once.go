@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// onceTable keeps the answers to requests that have an identity, so that a repeated request is not
-// executed twice. If the answer to a request was forgotten, a repetition gets CodeOutcomeUnknown,
-// and is not executed as a new request.
+// onceTable keeps the answers to requests with Once, so that a repeated request is not executed
+// twice. If the answer to a request was dropped, a repetition gets CodeOutcomeUnknown, and is not
+// executed as a new request.
 //
-// If the table is full, it forgets answers of the subject that uses most of it. So a subject that
-// uses less than the others keeps all of its answers.
+// If the table is full, it drops answers of the subject that uses most of the table. So a subject
+// that uses less than other subjects keeps all of its answers.
 type onceTable struct {
 	limits Limits
 	seed   maphash.Seed
@@ -28,40 +28,40 @@ type onceTable struct {
 	mu      sync.Mutex
 	clients map[string]*onceClient
 	bytes   int64
-	shares  map[string]*onceShare // by subject
+	shares  map[string]*onceShare // the share of each subject
 }
 
 // onceShare is the part of the table that the clients of one subject use.
 type onceShare struct {
 	clients map[*onceClient]struct{}
 	bytes   int64
-	// idle are the clients without connections and requests under way; the front one has been idle
-	// longest.
+	// idle has the clients that have no connection and no request under way. The client at the
+	// front has been idle longest.
 	idle list.List
 }
 
-// onceClient is one client, with all its connections.
+// onceClient is one client with all its connections.
 type onceClient struct {
 	t       *onceTable
 	name    string
 	subject string
 	share   *onceShare
 	conns   int
-	under   int           // requests under way
-	idle    *list.Element // in share.idle; nil: it is not idle
-	since   time.Time     // time since which it has been idle
+	under   int           // number of requests under way
+	idle    *list.Element // the client's element in share.idle; nil if the client is not idle
+	since   time.Time     // time since which the client has been idle
 
 	answers map[uint64]*onceAnswer
-	floor   uint64 // answers up to this number are forgotten
+	floor   uint64 // answers with numbers up to this number were dropped
 }
 
-// onceAnswer is a request with an identity. It has its answer when ready is closed.
+// onceAnswer is a request with Once. It has the answer when ready is closed.
 type onceAnswer struct {
 	sum    uint64
 	ready  chan struct{}
 	answer any
 	err    error
-	size   int64 // 0 until ready is closed
+	size   int64 // approximate size of the answer in bytes; 0 until ready is closed
 }
 
 func newOnceTable(l Limits) *onceTable {
@@ -69,7 +69,8 @@ func newOnceTable(l Limits) *onceTable {
 		shares: map[string]*onceShare{}}
 }
 
-// join adds a connection of a subject's client, and reports whether the client was known.
+// join adds a connection of a client that belongs to a subject. It reports whether the client was
+// already known.
 func (t *onceTable) join(subject, name string) (*onceClient, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +102,7 @@ func (c *onceClient) leave() {
 	c.settle()
 }
 
-// settle adds a client to the idle ones, or removes it from them. t.mu is held.
+// settle updates whether a client is in the list of idle clients. The caller holds t.mu.
 func (c *onceClient) settle() {
 	switch idle := c.conns == 0 && c.under == 0; {
 	case idle && c.idle == nil:
@@ -113,7 +114,7 @@ func (c *onceClient) settle() {
 	}
 }
 
-// done forgets the answers to all requests with numbers smaller than before.
+// done drops the answers to all requests whose number is less than before.
 func (c *onceClient) done(before uint64) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -128,8 +129,8 @@ func (c *onceClient) done(before uint64) {
 	c.floor = max(c.floor, before-1)
 }
 
-// do executes a request. If it was already executed, or is under way, do returns that result
-// instead.
+// do executes a request. If the request was already executed, or is under way, do returns that
+// result instead.
 func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	t, n := c.t, k.req.Once
 	sum := t.sum(k.req.Func, data)
@@ -187,14 +188,14 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	return answer, err
 }
 
-// undone reports whether the request was canceled before it had any effect: for example one that
-// waited for a lock when its connection ended. Such a result does not answer a repetition of the
+// undone reports whether the request was canceled before it had any effect. For example, it waited
+// for a lock when its connection ended. Such a result is not an answer to a repetition of the
 // request.
 func (a *onceAnswer) undone() bool {
 	return errors.Is(a.err, &nodeapi.Error{Code: nodeapi.CodeCanceled})
 }
 
-// sum is a hash that distinguishes requests with the same number.
+// sum returns a hash of a request. It detects that two different requests have the same number.
 func (t *onceTable) sum(name string, data any) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
@@ -228,7 +229,7 @@ func sizeOf(answer any) int64 {
 	return each
 }
 
-// drop forgets an answer. t.mu is held.
+// drop drops the answer to request n of a client. The caller holds t.mu.
 func (t *onceTable) drop(c *onceClient, n uint64) {
 	size := c.answers[n].size
 	t.bytes -= size
@@ -237,8 +238,8 @@ func (t *onceTable) drop(c *onceClient, n uint64) {
 	c.floor = max(c.floor, n)
 }
 
-// dropQuarter forgets the oldest quarter of a client's answers. It drops many at once, because
-// finding the oldest takes a search through all of them. t.mu is held.
+// dropQuarter drops the oldest quarter of a client's answers. It drops many answers at once,
+// because it must search all answers to find the oldest. The caller holds t.mu.
 func (t *onceTable) dropQuarter(c *onceClient) {
 	var ready []uint64
 	for n, a := range c.answers {
@@ -252,7 +253,8 @@ func (t *onceTable) dropQuarter(c *onceClient) {
 	}
 }
 
-// trim keeps the table within its limits after an answer of c was added. t.mu is held.
+// trim drops answers until the table is within its limits. It is called after an answer of c was
+// added. The caller holds t.mu.
 func (t *onceTable) trim(c *onceClient) {
 	if len(c.answers) > t.limits.OnceEach {
 		t.dropQuarter(c)
@@ -265,7 +267,7 @@ func (t *onceTable) trim(c *onceClient) {
 			t.forget(first.Value.(*onceClient))
 		case s == c.share:
 			t.dropQuarter(c)
-		default: // drop more than needed, so that the next answers need no search through all clients
+		default: // drop more answers than necessary, so that the next answers need no search through all clients
 			for of := range s.clients {
 				if t.bytes <= t.limits.OnceBytes/16*15 {
 					break
@@ -276,7 +278,8 @@ func (t *onceTable) trim(c *onceClient) {
 	}
 }
 
-// largest returns the share with the largest size. t.mu is held.
+// largest returns the share for which the function size returns the largest number. The caller
+// holds t.mu.
 func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 	for _, s := range t.shares {
 		if most == nil || size(s) > size(most) {
@@ -286,9 +289,10 @@ func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 	return most
 }
 
-// makeRoom forgets one client. It chooses the subject with most clients among those that have idle
-// ones, and forgets its client that has been idle longest. own is the share of the subject that
-// needs the room; subjects with fewer clients lose none. t.mu is held.
+// makeRoom drops one client to make room for another. Among the subjects that have idle clients, it
+// chooses the subject with the most clients. It then drops the client of this subject that has been
+// idle longest. `own` is the share of the subject that needs the room. Subjects with fewer clients
+// than `own` lose none. The caller holds t.mu.
 func (t *onceTable) makeRoom(own *onceShare) bool {
 	s := t.largest(func(s *onceShare) int64 {
 		if s.idle.Len() == 0 {
@@ -303,7 +307,7 @@ func (t *onceTable) makeRoom(own *onceShare) bool {
 	return true
 }
 
-// forget forgets an idle client. t.mu is held.
+// forget drops an idle client with its answers. The caller holds t.mu.
 func (t *onceTable) forget(c *onceClient) {
 	for _, a := range c.answers {
 		t.bytes -= a.size
@@ -317,7 +321,7 @@ func (t *onceTable) forget(c *onceClient) {
 	}
 }
 
-// sweep forgets clients that have been idle for too long.
+// sweep drops clients that have been idle for too long.
 func (t *onceTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,8 @@ func (l *line) hello(client string, known bool) {
 	l.expectPart(fmt.Sprintf(`"known":%v`, known))
 }
 
-// A repeated write, over any connection, is executed once and gets the first answer.
+// TestOnce checks that a write that is repeated, over any connection, is executed once and gets the
+// first answer.
 func TestOnce(t *testing.T) {
 	_, path := start(t, Config{})
 	a := dial(t, path)
@@ -36,23 +37,24 @@ func TestOnce(t *testing.T) {
 	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"n"}}`, `{"id":9,"data":{"number":2,"value":"2","version":"1.2"}}`)
 	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"m"}}`,
 		`{"id":9,"error":{"code":"invalid_argument","message":"once 2 was another request"}}`)
-	// Refusals are stored answers, too.
+	// The table also keeps refusals as answers.
 	for range 2 {
 		b.send(`{"id":9,"once":3,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 2000) + `"}}`)
 		b.expectPart(`"too_large"`)
 	}
-	// A write whose answer the client no longer needs is not executed again either.
+	// Even a write whose answer the client no longer needs is not executed again.
 	b.ask(`{"id":9,"once":4,"done":3,"func":"increment","data":{"key":"n"}}`,
 		`{"id":9,"data":{"number":3,"value":"3","version":"1.3"}}`)
 	b.send(one)
 	b.expectPart(`{"id":2,"error":{"code":"outcome_unknown"`)
-	// Each client has its own numbers.
+	// Another client may use the same numbers.
 	c := dial(t, path)
 	c.hello(clientB, false)
 	c.ask(one, `{"id":2,"data":{"number":4,"value":"4","version":"1.4"}}`)
 }
 
-// A write continues after its connection has ended, and a repetition waits for it.
+// TestOnceUnderWay checks that a write continues after its connection has ended, and that a
+// repetition of the write waits for it.
 func TestOnceUnderWay(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	s, path := start(t, Config{Store: slow})
@@ -71,18 +73,18 @@ func TestOnceUnderWay(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.conns) == 0
 	})
-	waiting(1) // and it continues
+	waiting(1) // the write continues in the store
 	b := dial(t, path)
 	b.hello(clientA, true)
 	b.send(write)
 	b.ask(`{"id":3,"func":"get","data":{"key":"k"}}`, `{"id":3,"data":{"key":"k","found":false,"version":"0.0"}}`)
-	waiting(1) // the repetition does not write
+	waiting(1) // the repetition does not write again
 	close(slow.hold)
 	b.expect(`{"id":2,"data":{"version":"1.1"}}`)
 }
 
-// The table stays within its limits. A request whose answer was forgotten is never executed again,
-// but gets CodeOutcomeUnknown.
+// TestOnceBounds checks that the table stays within its limits. A request whose answer was dropped
+// must never be executed again, but must get CodeOutcomeUnknown.
 func TestOnceBounds(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{OnceEach: 8, OnceClients: 2, onceKept: 50 * time.Millisecond}})
 	a := dial(t, path)
@@ -117,8 +119,8 @@ func TestOnceBounds(t *testing.T) {
 	c.hello(clientA, false)
 }
 
-// The bytes of all clients together are bounded; answers of disconnected clients are forgotten
-// first.
+// TestOnceBytes checks that the bytes of all clients together are limited. The answers of
+// disconnected clients must be dropped first.
 func TestOnceBytes(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{OnceBytes: 2000}})
 	a := dial(t, path)
@@ -146,8 +148,9 @@ func TestOnceBytes(t *testing.T) {
 	b.expectPart(`"outcome_unknown"`)
 }
 
-// A client waits for a lock, and its connection ends. When it repeats the request, it waits again:
-// the cancellation of the first request is not an answer.
+// TestOnceWaits checks a client that waits for a lock when its connection ends. If the client
+// repeats the request, it must wait again, because the cancellation of the first request is not an
+// answer.
 func TestOnceWaits(t *testing.T) {
 	s, path := start(t, Config{})
 	holder := dial(t, path)
@@ -181,14 +184,15 @@ func TestOnceWaits(t *testing.T) {
 	l.hello(clientA, true)
 	l.send(wait)
 	under(1, "the lock is waited for")
-	holder.Close() // its lease ends with the connection
+	holder.Close() // the holder's lease ends with its connection
 	l.expectPart(`"held":true`)
 	l.send(wait)
-	l.expectPart(`"held":true`) // the same answer as the first time
+	l.expectPart(`"held":true`) // this must be the same answer as the first time
 }
 
-// TestOnceHeldNoMore: a lock was acquired with a lease that ended with the connection of the first
-// request, or was released since. A repetition does not report it as held.
+// TestOnceHeldNoMore checks a request that acquired a lock, which is no longer held. The lock was
+// released, or its lease ended with the connection of the request. A repetition must not report
+// that the lock is held.
 func TestOnceHeldNoMore(t *testing.T) {
 	s, path := start(t, Config{})
 	leases := dial(t, path)
@@ -209,7 +213,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		if !strings.Contains(answer, part) {
 			t.Fatalf("%s: %s", request, answer)
 		}
-		l.send(request) // over the same connection it is still held
+		l.send(request) // over the same connection the lock is still held
 		if again := l.receive(); again != answer {
 			t.Errorf("%s: %s; at first it was %s", request, again, answer)
 		}
@@ -228,7 +232,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		"registerService": `"service":"x","instance":"i","address":"a:1"`,
 	} {
 		held := `"lease"`
-		// The connection's own lease ends with it, and no other connection gets it.
+		// The lease of the connection ends with the connection, and no other connection can get it.
 		own := fmt.Sprintf(`{"id":2,"once":1,"func":"%s","data":{%s}}`, what, data)
 		l, name := first(own, held)
 		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
@@ -240,7 +244,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		})
 		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
 		again(name, strings.Replace(own, `"once":1`, `"once":2`, 1), held)
-		// A granted lease outlives its connection, until it is revoked.
+		// A granted lease outlives its connection until it is revoked.
 		lease := grant()
 		granted := fmt.Sprintf(`{"id":2,"once":1,"timeoutMs":60000,"func":"%s","data":{%s,"lease":"%s"}}`, what, data, lease)
 		l, name = first(granted, held)

@@ -26,9 +26,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: its address
+const scaleSocket = "NETCRAQ_SCALE_SOCKET" // environment variable with the address of the server's process
 
-// hubStore is a store in memory whose watches use the hub, as in a node's server.
+// hubStore is a store in memory whose watches use a hub, as in a node's server.
 type hubStore struct {
 	*store.Memory
 	hub *hubs.Hub
@@ -45,7 +45,7 @@ func (s hubStore) Watch(ctx context.Context, w store.Watch, tell func([]store.Ch
 
 func (s hubStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
 	v, err := s.Memory.Put(ctx, key, value)
-	s.hub.Suspect(key) // as a notification from the network would do
+	s.hub.Suspect(key) // tell the hub, as a notification from the network would
 	return v, err
 }
 
@@ -56,7 +56,7 @@ func (m memoryReader) Read(ctx context.Context, key store.Key) (watchrules.Readi
 	return watchrules.Reading{Item: i}, err
 }
 
-// TestScaleServer is the server of TestScale, in its own process. It ends when its input ends.
+// TestScaleServer runs the server of TestScale in a separate process. It ends when its input ends.
 func TestScaleServer(t *testing.T) {
 	path := os.Getenv(scaleSocket)
 	if path == "" {
@@ -70,14 +70,15 @@ func TestScaleServer(t *testing.T) {
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
 	fmt.Println("listening")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // each line makes it return free memory to the system
+	// for each line of input, the process returns free memory to the system
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		debug.FreeOSMemory()
 		fmt.Println("freed")
 	}
 }
 
-// TestScale measures many connections and watches. It takes a minute:
-// NETCRAQ_SCALE=1 go test -run TestScale$ -v ./nodeapi/server
+// TestScale measures many connections and watches. It takes a minute. Run it with: NETCRAQ_SCALE=1
+// go test -run TestScale$ -v ./nodeapi/server
 func TestScale(t *testing.T) {
 	if os.Getenv("NETCRAQ_SCALE") == "" {
 		t.Skip("it measures; NETCRAQ_SCALE=1 runs it")
@@ -130,7 +131,7 @@ func TestScale(t *testing.T) {
 		t.Logf("%-20s get %s; %s", what, percentiles(took), memory())
 	}
 	var stalled sync.Once
-	stacks := func() string { // this ends the server
+	stacks := func() string { // stacks ends the server, and returns the stacks of its goroutines
 		_ = process.Process.Signal(syscall.SIGQUIT)
 		_ = process.Wait()
 		return said.String()
@@ -138,7 +139,8 @@ func TestScale(t *testing.T) {
 	latency("1 connection:")
 	conns := make([]net.Conn, connections)
 	for i := range conns {
-		// If the server accepts connections slowly, the kernel asks to try again.
+		// Try again, because the kernel refuses a connection if the server accepts connections
+		// slowly.
 		poll.Nil(t, time.Minute, fmt.Sprint("connection ", i), func() error {
 			conns[i], err = net.Dial("unix", path)
 			return err
@@ -175,7 +177,7 @@ func TestScale(t *testing.T) {
 	}
 	wg.Wait()
 	latency(fmt.Sprint(connections*each, " watches:"))
-	// The time between a put and its event at another connection, which watches the key.
+	// took has the times from a put to its event at another connection, which watches the key.
 	var took []time.Duration
 	buf := make([]byte, 4<<10)
 	for n := range rounds {

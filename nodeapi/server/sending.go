@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// lastAnswers is for a client that sends nothing more, but may still read: the server waits a
-// little for requests under way. The client may also have gone, so requests that would wait for a
-// turn, and watches, are ended.
+// lastAnswers is called when the client sends nothing more. The client may still read, so the
+// server waits a little for requests under way. The client may also have disconnected. Therefore
+// watches, and requests that would wait for other callers, are ended.
 func (c *conn) lastAnswers() {
 	late := false
 	timer := time.AfterFunc(c.s.limits.Farewell, func() {
@@ -34,7 +34,8 @@ func (c *conn) lastAnswers() {
 	}
 }
 
-// waitForRoom waits while the client does not read what was sent.
+// waitForRoom waits while the client does not read what was sent. It reports whether the connection
+// continues.
 func (c *conn) waitForRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,8 +45,8 @@ func (c *conn) waitForRoom() bool {
 	return !c.dead
 }
 
-// encode encodes a response. A response that is too long or cannot be encoded is replaced by an
-// error.
+// encode encodes a response. If a response is too long or cannot be encoded, encode returns an
+// error response instead.
 func (c *conn) encode(r *rpc.Response) []byte {
 	text, err := c.framing.Append(nil, r)
 	switch {
@@ -62,7 +63,7 @@ func (c *conn) encode(r *rpc.Response) []byte {
 	return text
 }
 
-// send sends the answer to a request that never became a call.
+// send sends the answer to a message that did not become a call.
 func (c *conn) send(r *rpc.Response) {
 	text := c.encode(r)
 	c.mu.Lock()
@@ -72,8 +73,8 @@ func (c *conn) send(r *rpc.Response) {
 	c.waitForRoom()
 }
 
-// push adds a message to the unsent ones. A client with too many unsent messages is cut off. c.mu
-// is held.
+// push appends a message to the unsent bytes. If there are too many unsent bytes, it ends the
+// connection. The caller holds c.mu.
 func (c *conn) push(text []byte) {
 	if c.dead {
 		return
@@ -97,8 +98,8 @@ func (c *conn) push(text []byte) {
 	c.unsent += len(text)
 }
 
-// flushNow writes unsent bytes as far as the socket accepts them at once, unless another goroutine
-// is writing. It reports whether bytes are left.
+// flushNow writes unsent bytes, as many as the socket accepts at once, unless another goroutine is
+// writing. It reports whether unsent bytes are left.
 func (c *conn) flushNow() (more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +109,7 @@ func (c *conn) flushNow() (more bool) {
 	c.writing = true
 	defer func() { c.writing = false }()
 	for len(c.out) > 0 {
-		if c.raw == nil || len(c.passing) > 0 { // a message with descriptors needs its own write
+		if c.raw == nil || len(c.passing) > 0 { // a message with descriptors needs a separate write
 			return true
 		}
 		b := c.out
@@ -153,7 +154,7 @@ func (c *conn) flush() {
 		b := c.out
 		c.out = c.spare[:0]
 		for len(b) > 0 && !c.dead {
-			// In parts, so that the progress of a slow reader is visible.
+			// Write in parts, so that the progress of a slow client is visible.
 			part := b[:min(len(b), 64<<10)]
 			n, err := c.writePart(part)
 			if c.dead {
@@ -176,9 +177,10 @@ func (c *conn) flush() {
 	c.writing = false
 }
 
-// attempt is a write that does not wait. It keeps its buffers, so that it does not allocate.
+// attempt is a write that does not wait for the socket. It keeps its buffers for reuse, so that it
+// does not allocate memory.
 type attempt struct {
-	do  func(fd uintptr) bool // write
+	do  func(fd uintptr) bool // the method write as a function value
 	b   []byte
 	n   int
 	err error
@@ -193,7 +195,8 @@ func (t *attempt) write(fd uintptr) bool {
 	}
 }
 
-// tryWrite writes as much as the socket accepts without waiting. The caller has set c.writing.
+// tryWrite writes as many bytes as the socket accepts without waiting. The caller must have set
+// c.writing.
 func (c *conn) tryWrite(b []byte) (int, error) {
 	t := &c.try
 	t.b = b

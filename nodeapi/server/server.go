@@ -24,32 +24,36 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Config configures a Server. Only Store is needed.
+// Config is the configuration of a Server. Only Store is required.
 type Config struct {
 	Store store.Store
-	// Name is the program's name and version; Node is where it runs. Clients get both.
+	// Name is the name and version of the program, and Node is the node on which it runs. The
+	// server sends both to clients.
 	Name, Node string
-	// Namespace is the namespace of callers that name none, unless Authority returns another one.
+	// Namespace is the namespace of callers that name no namespace, unless Authority returns
+	// another namespace.
 	Namespace string
-	// Identify identifies callers, and Authority decides what they may do. nil: everyone may do
-	// everything.
+	// Identify identifies callers, and Authority decides what they may do. If Authority is nil, all
+	// callers may do everything.
 	Identify  authority.Identifier
 	Authority authority.Authorizer
-	// Quotas limit each namespace. nil: only Limits apply.
+	// Quotas limits the use of each namespace. If it is nil, only Limits apply.
 	Quotas *authority.Quotas
-	// Durable reports whether a namespace's keys are stored in etcd. nil: no namespace's are.
+	// Durable reports whether the keys of a namespace are stored in etcd. If it is nil, no keys are
+	// stored in etcd.
 	Durable func(namespace string) bool
-	// Streams configures the storage of streams. nil: there are no streams.
+	// Streams configures the broker of streams. If it is nil, the server has no streams.
 	Streams *broker.Options
-	// Sources fill streams, in addition to the namespace's keys. The key is the name in a stream's
-	// configuration. Each source decides itself who may use it.
+	// Sources has the makers of sources that fill streams, in addition to the source of the
+	// namespace's own keys. The key is the name of the kind of source in a stream's configuration.
+	// Each maker decides which namespaces may use it.
 	Sources map[string]source.Maker
 	Limits  Limits
-	Log     *slog.Logger          // nil: no log
-	Metrics prometheus.Registerer // nil: no metrics are exported
+	Log     *slog.Logger          // the server's log; nil means no log
+	Metrics prometheus.Registerer // registry for metrics; nil means that no metrics are exported
 }
 
-// Server serves the node API. It is made by New.
+// Server serves the node API. It is created by New.
 type Server struct {
 	config  Config
 	limits  Limits
@@ -58,26 +62,26 @@ type Server struct {
 	once    *onceTable
 	budget  budget
 	turns   store.Turns
-	streams *broker.Broker // nil: there are none
+	streams *broker.Broker // the broker of streams; nil if the server has no streams
 	flying  flying
-	helpers *shares.Budget // shares Limits.Helpers
-	lists   *shares.Budget // shares Limits.Lists
-	// connects bounds how often callers connect. nil: there is no bound.
+	helpers *shares.Budget // divides Limits.Helpers among subjects
+	lists   *shares.Budget // divides Limits.Lists among subjects
+	// connects limits how often callers may connect. It is nil if there is no limit.
 	connects *connects
 
 	coordination *coordination.Service
 
-	ctx    context.Context // ends on Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
-	pausing   *pausing // nil: connections are accepted
+	pausing   *pausing // set while no connections are accepted; nil otherwise
 	conns     map[*conn]struct{}
 	stage     stage
-	gone      chan struct{} // closed when the last connection has ended while the server drains
+	gone      chan struct{} // closed when the server is draining and the last connection has ended
 	reads     sync.WaitGroup
-	spare     chan *conn // idle goroutines wait here for a connection to read
+	spare     chan *conn // idle goroutines receive from this channel the connection to read next
 	spares    atomic.Int32
 }
 
@@ -86,12 +90,13 @@ type stage int
 
 const (
 	serving  stage = iota
-	draining       // accepts no new connections
-	refusing       // accepts no new requests either
+	draining       // the server accepts no new connections
+	refusing       // the server also refuses new requests
 	closed
 )
 
-// New makes a server. It serves the listeners that Serve gets, until Shutdown or Close.
+// New makes a server. The server serves the listeners that are passed to Serve, until Shutdown or
+// Close.
 func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -137,7 +142,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// everybody is an authority that allows every caller everything.
+// everybody is an authority that permits everything to every caller.
 type everybody struct{ namespace string }
 
 func (e everybody) Namespace(context.Context, authority.Caller) (string, error) {
@@ -148,10 +153,10 @@ func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, st
 	return nil
 }
 
-// ErrClosed is returned by Serve after Shutdown and Close.
+// ErrClosed is the error that Serve returns after Shutdown or Close.
 var ErrClosed = errors.New("the node API's server is closed")
 
-// Serve accepts connections of a listener until the listener, or the server, is closed.
+// Serve accepts connections from a listener until the listener or the server is closed.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.stage != serving {
@@ -167,7 +172,8 @@ func (s *Server) Serve(l net.Listener) error {
 			pause = 0
 			if s.connects != nil && !s.connects.allow(nc) {
 				s.metrics.refused.Inc()
-				_, _ = nc.Write(tooManyConnects) // it does not block, because nothing else was written
+				// this write does not block, because nothing was written to the connection before
+				_, _ = nc.Write(tooManyConnects)
 				nc.Close()
 				time.Sleep(afterRefusal)
 				continue
@@ -189,8 +195,8 @@ func (s *Server) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		}
-		// For example, the process has no free file descriptors. Existing connections are still
-		// served.
+		// Wait and try again. For example, the process may have no free file descriptors. Existing
+		// connections are still served.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		s.log.Warn("no connection is taken", "error", err, "again in", pause)
 		select {
@@ -201,7 +207,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// take starts to serve a connection, or turns it away.
+// take begins to serve a connection, or refuses it.
 func (s *Server) take(nc net.Conn) {
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Connections
@@ -225,7 +231,8 @@ func (s *Server) take(nc net.Conn) {
 	}
 }
 
-// readBy makes another goroutine read a connection: an idle one or a new one.
+// readBy makes another goroutine read a connection. It uses an idle goroutine if there is one, and
+// otherwise starts a goroutine.
 func (s *Server) readBy(c *conn) {
 	select {
 	case s.spare <- c:
@@ -234,11 +241,11 @@ func (s *Server) readBy(c *conn) {
 	}
 }
 
-// maxSpare bounds the idle goroutines that wait for a connection to read. keptSpare of them wait
-// for long.
+// maxSpare is the maximum number of idle goroutines that wait for a connection to read. keptSpare
+// is the number of idle goroutines that are kept for long.
 const maxSpare, keptSpare = 64, 4
 
-// dismiss ends surplus idle goroutines.
+// dismiss ends idle goroutines beyond keptSpare.
 func (s *Server) dismiss() {
 	for s.spares.Load() > keptSpare {
 		select {
@@ -249,19 +256,19 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection up to a request, does the request and reads on. If that could delay the
-// connection's next requests, another goroutine reads on: from the beginning, or from the moment
-// that the request waits for something. If the answer is expected soon, and the connection has had
-// one request at a time, nobody else reads (crowd). So the goroutine that has read a request does
-// it, and no other one has to be woken for a request that is answered at once. A goroutine that
-// does not read on is reused for the next connection that needs a reader; its stack has grown to
-// the right size.
+// work reads a connection until there is a request, executes the request and continues to read. If
+// the request could delay later requests of the connection, another goroutine continues to read.
+// For most functions this happens at once, and for short functions when the request begins to wait.
+// If the answer is expected soon, and the client sends one request at a time, no other goroutine
+// reads (see crowd). So no goroutine must be woken for a request that is answered at once. A
+// goroutine that does not continue to read is reused for another connection, because its stack
+// already has the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
 		case k == nil:
 			s.reads.Done()
-		case k.f.watches != nil: // it lasts long; a new goroutine has a small stack while it waits
+		case k.f.watches != nil: // a watch lasts long, and a new goroutine has a smaller stack while it waits
 			go k.run()
 			continue
 		case k.f.short:
@@ -280,7 +287,7 @@ func (s *Server) work(c *conn) {
 			return
 		}
 		select {
-		case c = <-s.spare: // nil: this goroutine was dismissed
+		case c = <-s.spare: // nil means that this goroutine must end
 		case <-s.ctx.Done():
 			c = nil
 		}
@@ -288,7 +295,7 @@ func (s *Server) work(c *conn) {
 	}
 }
 
-// left is called by a connection that has ended.
+// left must be called when a connection has ended.
 func (s *Server) left(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +305,7 @@ func (s *Server) left(c *conn) {
 	}
 }
 
-// closeGone signals that no connection is left. s.mu is held.
+// closeGone signals that no connection is left. The caller holds s.mu.
 func (s *Server) closeGone() {
 	select {
 	case <-s.gone:
@@ -317,9 +324,10 @@ func (s *Server) Addrs() (out []net.Addr) {
 	return out
 }
 
-// Shutdown accepts no more connections, notifies the clients that asked for it, and continues
-// serving until all have gone. When ctx ends, new requests are refused with CodeDraining, those
-// under way get Limits.Farewell, and the rest is cut off; Shutdown then returns ctx's error.
+// Shutdown stops accepting connections, and notifies the clients that asked for it. It continues to
+// serve until all clients have disconnected. When ctx ends, new requests are refused with
+// CodeDraining, and requests under way may take Limits.Farewell to finish. Then the remaining
+// connections are closed, and Shutdown returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.advance(draining)
 	s.mu.Lock()
@@ -337,7 +345,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		c.tellDraining()
 	}
-	if s.streams != nil { // the successor waits for this, because only one server can have the streams
+	// drain the streams now, because the successor waits for them: only one server at a time can
+	// have the streams
+	if s.streams != nil {
 		s.streams.Drain()
 	}
 	defer s.Close()
@@ -373,7 +383,7 @@ func (s *Server) at() stage {
 	return s.stage
 }
 
-// Close ends everything immediately.
+// Close ends all connections and requests at once.
 func (s *Server) Close() error {
 	s.advance(closed)
 	s.cancel()
@@ -400,8 +410,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// patrol looks for connections that hold something for too long, and for stored answers that no
-// client will request anymore.
+// patrol looks for connections that have exceeded a time limit, and for stored answers that no
+// client will request any more.
 func (s *Server) patrol() {
 	tick := time.NewTicker(s.limits.patrolEvery())
 	defer tick.Stop()

@@ -49,12 +49,12 @@ func start(t testing.TB, c Config) (*Server, string) {
 	return s, path
 }
 
-// line is a connection that speaks JSON.
+// line is a client's connection that uses JSON.
 type line struct {
 	t testing.TB
 	net.Conn
 	r       *bufio.Reader
-	cursors []string // that leases has got
+	cursors []string // cursors that the method leases has received
 }
 
 func dial(t testing.TB, path string) *line {
@@ -84,7 +84,7 @@ func (l *line) receive() string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// ask sends a request and expects an answer.
+// ask sends a request, and checks the answer.
 func (l *line) ask(request, want string) {
 	l.t.Helper()
 	l.send(request)
@@ -98,7 +98,7 @@ func (l *line) expect(want string) {
 	}
 }
 
-// expectPart waits for a message that contains a text.
+// expectPart waits for a message, and checks that it contains the text want.
 func (l *line) expectPart(want string) {
 	l.t.Helper()
 	if got := l.receive(); !strings.Contains(got, want) {
@@ -106,7 +106,8 @@ func (l *line) expectPart(want string) {
 	}
 }
 
-// expectAll waits for as many messages as texts. Each must contain one of the texts, in any order.
+// expectAll waits for as many messages as there are texts. Each message must contain a different
+// text, in any order.
 func (l *line) expectAll(texts ...string) {
 	l.t.Helper()
 	var got []string
@@ -130,7 +131,8 @@ func (l *line) expectEnd() {
 	}
 }
 
-// Every function for keys works as documented, and its answers have the documented form.
+// TestKeys checks that every function for keys works as documented, and that its answers have the
+// documented form.
 func TestKeys(t *testing.T) {
 	_, path := start(t, Config{Name: "test", Node: "n1"})
 	l := dial(t, path)
@@ -172,7 +174,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Malformed requests are refused with a reason, and the connection continues.
+// TestRefused checks that malformed requests are refused with a reason, and that the connection
+// continues.
 func TestRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -220,18 +223,19 @@ func TestRefused(t *testing.T) {
 		l.ask(`{"id":2,"func":"get","data":{"key":"`+name+`"}}`, `{"id":2,"error":{"code":"permission_denied","message":"\"`+name+
 			`\": names that begin with ~ are the node API's own","do":"choose another name"}}`)
 	}
-	l.send(" \r") // an empty line does not count as a message
+	l.send(" \r") // an empty line is not a message
 	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
 
-// Requests under way do not wait for each other, and answers are sent as soon as they are ready.
+// TestAnyOrder checks that requests under way do not wait for each other. Each answer must be sent
+// as soon as it is ready.
 func TestAnyOrder(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow})
 	l := dial(t, path)
 	l.send(`{"id":1,"func":"get","data":{"key":"slow"}}`)
 	l.ask(`{"id":2,"func":"get","data":{"key":"k"}}`, `{"id":2,"data":{"key":"k","found":false,"version":"0.0"}}`)
-	l.send(`{"id":1,"func":"ping"}`) // an inline function is never under way
+	l.send(`{"id":1,"func":"ping"}`) // a function that is executed inline never counts as under way
 	l.expect(`{"id":1,"data":{}}`)
 	l.ask(`{"id":1,"func":"get","data":{"key":"k"}}`,
 		`{"id":1,"error":{"code":"invalid_argument","message":"id 1: a request of this id is under way on this connection"}}`)
@@ -246,7 +250,7 @@ func TestAnyOrder(t *testing.T) {
 	l.expect(`{"id":1,"data":{"key":"slow","found":false,"version":"0.0"}}`)
 }
 
-// slowStore is a store in which operations on the key "slow" wait until hold is closed.
+// slowStore is a store in which calls for the key "slow" wait until the channel hold is closed.
 type slowStore struct {
 	store.Store
 	hold    chan struct{}
@@ -281,7 +285,8 @@ func (s *slowStore) Put(ctx context.Context, key store.Key, value []byte) (wire.
 	return s.Store.Put(ctx, key, value)
 }
 
-// A watch begins with the state, continues with changes, and ends when it is canceled.
+// TestWatch checks that a watch begins with the state, continues with changes, and ends when it is
+// canceled.
 func TestWatch(t *testing.T) {
 	_, path := start(t, Config{})
 	w, l := dial(t, path), dial(t, path)

@@ -19,10 +19,10 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// byAddress is an authority that distinguishes callers by their loopback address.
+// byAddress is an authority that identifies callers by their loopback address.
 type byAddress struct{}
 
-const one, another = "127.0.0.1", "127.0.0.2" // subjects; each has a namespace of the same name
+const one, another = "127.0.0.1", "127.0.0.2" // two subjects, each with a namespace of the same name
 
 func (byAddress) Subject(c authority.Caller) string {
 	host, _, _ := net.SplitHostPort(c.Address)
@@ -37,7 +37,7 @@ func (byAddress) Authorize(context.Context, authority.Caller, authority.Verb, st
 	return nil
 }
 
-// startShared makes a server for both subjects.
+// startShared starts a server that both subjects can use. The returned function connects to it.
 func startShared(t *testing.T, c Config) (*Server, func(from string) *line) {
 	t.Helper()
 	c.Authority = byAddress{}
@@ -64,8 +64,8 @@ func helloOf(client int) string {
 	return fmt.Sprintf(`{"id":1,"func":"hello","data":{"client":"%032x"}}`, client)
 }
 
-// TestOnceShares: a subject that fills the table of clients, or of answers, makes the server forget
-// its own clients and answers, not another subject's.
+// TestOnceShares checks a subject that fills the table of clients, or of answers. The server must
+// drop the clients and answers of this subject, and not those of another subject.
 func TestOnceShares(t *testing.T) {
 	s, dial := startShared(t, Config{Limits: Limits{OnceClients: 32, OnceBytes: 32 << 10}})
 	write := `{"id":2,"once":1,"func":"increment","data":{"key":"n"}}`
@@ -96,7 +96,7 @@ func TestOnceShares(t *testing.T) {
 		names.expectPart(fmt.Sprintf(`"number":%d,`, n))
 	}
 	still()
-	// Many clients are connected, so none of them can be forgotten.
+	// The clients remain connected, so none of them can be dropped.
 	var all []*line
 	for n := range 40 {
 		l := dial(another)
@@ -111,7 +111,8 @@ func TestOnceShares(t *testing.T) {
 	still()
 }
 
-// TestOnceNames: a new name takes as much time in a full table as in an empty one.
+// TestOnceNames checks that adding a client takes as much time in a full table as in an empty
+// table.
 func TestOnceNames(t *testing.T) {
 	table := newOnceTable(Limits{}.withDefaults())
 	join := func(from, n int) time.Duration {
@@ -137,8 +138,8 @@ func TestOnceNames(t *testing.T) {
 	}
 }
 
-// TestBufferedShares: incomplete messages of one subject leave memory for another subject's
-// messages.
+// TestBufferedShares checks that incomplete messages of one subject leave memory for the messages
+// of another subject.
 func TestBufferedShares(t *testing.T) {
 	s, dial := startShared(t, Config{Limits: Limits{Buffered: 4 << 20}})
 	half := []byte(`{"id":1,"func":"` + strings.Repeat("x", 200<<10))
@@ -161,8 +162,8 @@ func TestBufferedShares(t *testing.T) {
 	}
 }
 
-// TestEveryMessageCounts: every message counts as a request, so nothing evades the rate limit. If a
-// client sends too much, the server reads only little of it.
+// TestEveryMessageCounts checks that every message counts as a request, so that nothing evades the
+// rate limit. If a client sends too much, the server must read only a little of it.
 func TestEveryMessageCounts(t *testing.T) {
 	few := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 100, Watches: 10, RequestsPerSecond: 0.001, Burst: 5}
@@ -186,7 +187,7 @@ func TestEveryMessageCounts(t *testing.T) {
 			}
 			l.send(message)
 			l.expectPart(`requests a second to this node`)
-			// Releasing something is never refused.
+			// A request that releases something must never be refused.
 			l.ask(`{"id":8,"func":"cancel","data":{"id":9}}`, `{"id":8,"data":{}}`)
 			go func() { _, _ = l.Write([]byte(strings.Repeat(message+"\n", 10_000))) }()
 			begin, answered := time.Now(), 0
@@ -201,14 +202,15 @@ func TestEveryMessageCounts(t *testing.T) {
 	}
 }
 
-// stoppedClock is a clock that only Advance moves.
+// stoppedClock is a clock whose time changes only when the test calls Advance.
 type stoppedClock struct{ ns atomic.Int64 }
 
 func (c *stoppedClock) Now() time.Time          { return time.Unix(1_000_000_000, c.ns.Load()) }
 func (c *stoppedClock) Advance(d time.Duration) { c.ns.Add(int64(d)) }
 
-// TestLongMessagesCount: the bytes of a long message count as requests while they are read. Beyond
-// the rate they are read later, but the message is answered. Another subject does not wait for it.
+// TestLongMessagesCount checks that the bytes of a long message count as requests while they are
+// read. If they exceed the rate, the server must read them later, and then answer the message.
+// Another subject must not have to wait.
 func TestLongMessagesCount(t *testing.T) {
 	clock := &stoppedClock{}
 	_, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
@@ -217,24 +219,24 @@ func TestLongMessagesCount(t *testing.T) {
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+25*bytesPerRequest) + `}`
 	const answer = `{"id":1,"data":{}}`
 	l := dial(another)
-	l.ask(long, answer) // 25 requests of a burst of 30
+	l.ask(long, answer) // this message counts as 25 requests, and the burst is 30
 	l.send(long)
 	dial(one).ask(long, answer)
 	for range 19 {
-		clock.Advance(10 * time.Millisecond) // allows one request; the message needs 20
+		clock.Advance(10 * time.Millisecond) // each step permits one request, and the message needs 20
 		_ = l.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		if b, err := l.r.Peek(1); err == nil {
 			t.Fatalf("a message beyond the rate was answered: %q", b)
 		}
 	}
-	clock.Advance(11 * time.Millisecond) // a little more than one, because the rate is not exact
+	clock.Advance(11 * time.Millisecond) // a little longer than one step, because the rate is not exact
 	_ = l.SetReadDeadline(time.Now().Add(soon))
 	l.expect(answer)
 }
 
-// TestLongMessageOfFewRequests: if a client's long message takes longer than MessageTime only
-// because of its low rate, it is answered. If the rate never allows the message, the client gets
-// the reason before the connection ends.
+// TestLongMessageOfFewRequests checks a long message that takes longer than MessageTime, but only
+// because of the client's low rate. It must be answered. If the rate never permits the message, the
+// client must get the reason before the connection ends.
 func TestLongMessageOfFewRequests(t *testing.T) {
 	const patience = time.Second
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
@@ -242,7 +244,7 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 		rate float64
 		want string
 	}{
-		"slow":  {3, `{"id":1,"data":{}}`}, // 4 requests more than the burst, so it takes 1.3 s
+		"slow":  {3, `{"id":1,"data":{}}`}, // the message needs 4 requests more than the burst, which takes 1.3 s
 		"never": {0, `requests a second to this node`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,8 +260,8 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 	}
 }
 
-// TestOpenStreamCountsWhatItMakes: an impossible configuration counts as one request. A number in
-// it does not use up the quota of other callers of the subject.
+// TestOpenStreamCountsWhatItMakes checks that a configuration that is not valid counts as one
+// request. A number in it must not use up the quota of other callers of the same subject.
 func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 	few := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
@@ -280,8 +282,8 @@ func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 	other.expectPart(`requests a second to this node`)
 }
 
-// TestShutdownWhileBytesWait: a server shuts down in time even if connections wait because of their
-// rate, or are being read to their end.
+// TestShutdownWhileBytesWait checks that a server shuts down in time. Some connections wait because
+// of their rate, or are being read before they are closed.
 func TestShutdownWhileBytesWait(t *testing.T) {
 	s, dial := startShared(t, Config{Limits: Limits{Farewell: 50 * time.Millisecond},
 		Quotas: authority.NewQuotas(func(string) authority.Quota {
@@ -300,8 +302,8 @@ func TestShutdownWhileBytesWait(t *testing.T) {
 	}
 }
 
-// TestEndlessGarbage: if a client continues to send after the reason for the end, the server reads
-// only little of it, and closes the connection.
+// TestEndlessGarbage checks a client that continues to send after the server has sent the reason
+// for the end. The server must read only a little of it, and close the connection.
 func TestEndlessGarbage(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -322,8 +324,8 @@ func TestEndlessGarbage(t *testing.T) {
 	}
 }
 
-// TestConnectFlood: a process that connects continuously is turned away at little cost, and other
-// callers are served.
+// TestConnectFlood checks that the connections of a process that connects continuously are refused
+// at little cost. Other callers must be served.
 func TestConnectFlood(t *testing.T) {
 	s, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.DefaultQuota
@@ -350,7 +352,7 @@ func TestConnectFlood(t *testing.T) {
 	}
 }
 
-// named is an authority under which all callers are one subject.
+// named is an authority for which all callers are the same subject.
 type named string
 
 func (n named) Subject(authority.Caller) string { return string(n) }
@@ -359,8 +361,8 @@ func (named) Namespace(context.Context, authority.Caller) (string, error) {
 }
 func (named) Authorize(context.Context, authority.Caller, authority.Verb, string) error { return nil }
 
-// TestNeighbourAtItsLimits: while one subject is at each of its limits, another subject is refused
-// nothing, and its latency stays about the same.
+// TestNeighbourAtItsLimits checks that while one subject is at each of its limits, no request of
+// another subject is refused, and the latency of the other subject stays about the same.
 func TestNeighbourAtItsLimits(t *testing.T) {
 	s, dial := startShared(t, Config{
 		Limits: Limits{Buffered: 1 << 20, OnceClients: 4096, OnceBytes: 1 << 20, Farewell: 10 * time.Millisecond},
@@ -436,7 +438,7 @@ func TestNeighbourAtItsLimits(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		under, bound := load(), 10*alone+5*time.Millisecond
-		for again := 0; under > bound && again < 4; again++ { // the machine may be busy
+		for again := 0; under > bound && again < 4; again++ { // measure again, because the machine may be busy
 			under = min(under, load())
 		}
 		t.Logf("%s: p90 %v, alone %v", attack.name, under, alone)

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// source makes the source that fills a stream.
+// source makes the source for a stream of a namespace.
 func (s *Server) source(namespace string, c nodeapi.StreamSource) (source.Source, error) {
 	kind := c.Kind()
 	if kind == "keys" {
@@ -49,7 +49,7 @@ func (s *Server) keysSource(namespace, prefix string) source.Source {
 		}}
 }
 
-// streamsOf returns the server's broker of streams.
+// streamsOf returns the server's broker of streams, or an error if the server has no streams.
 func (k *call) streamsOf() (*broker.Broker, error) {
 	if b := k.c.s.streams; b != nil {
 		return b, nil
@@ -57,8 +57,8 @@ func (k *call) streamsOf() (*broker.Broker, error) {
 	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "", "this server keeps no streams")
 }
 
-// streamsIn returns the broker and the namespace of a request, if the caller has the needed right
-// there.
+// streamsIn returns the broker of streams and the namespace of a request, if the caller has the
+// necessary right there.
 func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker, string, error) {
 	b, err := k.streamsOf()
 	if err != nil {
@@ -68,7 +68,8 @@ func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker,
 	return b, ns, err
 }
 
-// stream returns the stream of a request, if the caller has the needed right in its namespace.
+// stream returns the stream of a request, if the caller has the necessary right in the stream's
+// namespace.
 func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Stream, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
@@ -77,8 +78,9 @@ func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Strea
 	return b.Find(ctx, ns, d.Stream)
 }
 
-// openStream on an existing stream is a read. Creating a stream needs the right to create keys;
-// filling it with keys also needs the right to watch them.
+// openStream describes a stream. For an existing stream, the caller needs the right to read. To
+// create a stream, the caller needs the right to create keys. To fill it with changes of keys, the
+// caller also needs the right to watch these keys.
 func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, error) {
 	b, err := k.streamsOf()
 	if err != nil {
@@ -151,17 +153,16 @@ func appendRecords(ctx context.Context, k *call, d *nodeapi.AppendData) (any, er
 		return nil, err
 	}
 	offset, n, err := s.AppendWithFiles(ctx, d.Partition, records, pins, d.At)
-	if pins != nil { // files of records that were not appended
+	if pins != nil { // release the files of records that were not appended
 		letGo(slices.Concat(pins[n:]...))
 	}
 	if err != nil {
-		return nil, asRead(err) // nothing was appended
+		return nil, asRead(err) // use asRead, because nothing was appended
 	}
 	return &nodeapi.AppendAnswer{Offset: offset, Appended: n}, nil
 }
 
-// keepRecords appends to the source of a stream that has one; the source decides where the records
-// go.
+// keepRecords passes records to the source of a stream, which stores them in its origin.
 func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, records []stream.Record) (any, error) {
 	if d.Partition != 0 || d.At != nil {
 		return nil, rpc.Invalid("JetStream keeps this stream: pass neither a partition nor an offset")
@@ -182,7 +183,7 @@ func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, r
 
 const (
 	recordsAtOnce = 1024
-	bytesAtOnce   = nodeapi.MaxMessage / 2 // bytes of values
+	bytesAtOnce   = nodeapi.MaxMessage / 2 // maximum number of bytes of values in one answer
 )
 
 func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error) {
@@ -237,8 +238,8 @@ func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error)
 	return out, nil
 }
 
-// recordOverhead and answerOverhead are upper bounds for the bytes around a record's value, and
-// around the records of an answer.
+// recordOverhead is an upper bound for the number of bytes around the value of a record in an
+// answer. answerOverhead is an upper bound for the bytes around all records.
 const recordOverhead, answerOverhead = 128, 512
 
 // encodedBytes returns an upper bound for the length of a value in a message.
@@ -255,10 +256,10 @@ func encodedBytes(b []byte) int {
 	return n
 }
 
-// rightsEvery is the interval between checks whether a consumer may still read.
+// rightsEvery is the interval at which the server checks whether a consumer may still read.
 const rightsEvery = time.Second
 
-// mayBePassed returns an error if the connection cannot pass memory.
+// mayBePassed returns an error if memory cannot be passed over this connection.
 func (k *call) mayBePassed() error {
 	if _, ok := k.c.nc.(*net.UnixConn); !ok {
 		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
@@ -267,8 +268,8 @@ func (k *call) mayBePassed() error {
 	return nil
 }
 
-// subscribe lets a consumer map a stream's memory. It lasts until the consumer leaves or loses its
-// right.
+// subscribe lets a consumer map the memory of a stream. The subscription lasts until the consumer
+// ends it or loses its right to read.
 func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -294,7 +295,9 @@ func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, err
 			if _, err := k.place(ctx, s.Namespace); err != nil {
 				if rpc.ToAnswer(err, false).Code == nodeapi.CodePermissionDenied {
 					u.Close()
-					s.Renew() // the consumer's mapping stays valid
+					// move the stream to new memory, because the consumer keeps its mapping of the
+					// old memory
+					s.Renew()
 				}
 				return nil, err
 			}

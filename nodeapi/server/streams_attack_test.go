@@ -22,7 +22,7 @@ import (
 
 const patience = 30 * time.Second
 
-// hostile is a consumer that does not use a library.
+// hostile is a consumer that accesses the server without a client library.
 type hostile struct {
 	t    testing.TB
 	nc   *net.UnixConn
@@ -56,7 +56,7 @@ func (h *hostile) send(text string) {
 	}
 }
 
-// receive reads a line, byte by byte, with the descriptors that arrive.
+// receive reads a line, byte by byte, together with the descriptors that arrive.
 func (h *hostile) receive() string {
 	h.t.Helper()
 	_ = h.nc.SetReadDeadline(time.Now().Add(patience))
@@ -89,7 +89,7 @@ func (h *hostile) ask(text, has string) string {
 	return got
 }
 
-// subscribe maps the memory of the stream "s".
+// subscribe subscribes to the stream "s", and maps its memory.
 func (h *hostile) subscribe(id int) {
 	h.t.Helper()
 	got := h.ask(fmt.Sprintf(`{"id":%d,"func":"subscribe","data":{"stream":"s"}}`, id), `"descriptors"`)
@@ -115,7 +115,8 @@ func (h *hostile) mapped(fd, size, prot int) []byte {
 
 const openS = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"objectBytes":1024,"objects":4,"stallMs":3600000}}}`
 
-// A consumer can only read the memory that it gets, even as root, which mostly runs this test.
+// TestSegmentIsReadOnly checks that a consumer can only read the memory that it gets. This must
+// hold even for root, which is the user that usually runs this test.
 func TestSegmentIsReadOnly(t *testing.T) {
 	_, path := start(t, Config{})
 	h := newHostile(t, path)
@@ -153,7 +154,7 @@ func TestSegmentIsReadOnly(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
 		t.Error("sealed against its writer")
 	}
-	// Opening it again for writing fails or, for root, has no effect.
+	// A second open for writing must fail or, for root, must have no effect.
 	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR, 0)
 	if err == nil {
 		defer unix.Close(again)
@@ -172,15 +173,15 @@ func TestSegmentIsReadOnly(t *testing.T) {
 			t.Errorf("opened anew, with a hole punched: %v", err)
 		}
 	}
-	// The cursor page cannot be truncated while the server uses it.
+	// The cursor page must not be truncated, because the server uses it.
 	if err := unix.Ftruncate(h.fds[0], 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("the cursor page was truncated: %v", err)
 	}
 	h.ask(`{"id":4,"func":"read","data":{"stream":"s"}}`, `"value":"secret"`)
 }
 
-// A consumer that writes garbage into its page harms only itself: the stream continues, also for
-// other consumers.
+// TestForgedCursor checks that a consumer that writes garbage into its cursor page affects only
+// itself. The stream must continue, for other consumers, too.
 func TestForgedCursor(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -188,7 +189,7 @@ func TestForgedCursor(t *testing.T) {
 	l.expectPart(`"made":true`)
 	fill := func() {
 		t.Helper()
-		for i := range 20 { // more records than fit into the ring
+		for i := range 20 { // append more records than fit into the ring
 			l.send(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 100+i,
 				strings.Repeat("x", 800)))
 			l.expectPart(`"appended":1`)
@@ -219,7 +220,8 @@ func TestForgedCursor(t *testing.T) {
 		}
 		h.close()
 	}
-	// A position that goes back, or a page of zeros, counts as a consumer that has not moved.
+	// If the position in the page goes back, or the page is filled with zeros, the consumer must be
+	// treated as if it had not moved.
 	h := newHostile(t, path)
 	h.subscribe(1)
 	b := h.mapped(h.fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE)
@@ -230,8 +232,9 @@ func TestForgedCursor(t *testing.T) {
 	fill()
 }
 
-// Streams of other namespaces are not passed. Revoking the right ends the subscription, and the
-// server no longer writes to the memory that was mapped.
+// TestSegmentOfOthers checks that the server does not pass the streams of other namespaces. If a
+// right is revoked, the subscription must end, and the server must no longer write to the memory
+// that was mapped.
 func TestSegmentOfOthers(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s}}]`
@@ -259,8 +262,8 @@ func TestSegmentOfOthers(t *testing.T) {
 	}
 }
 
-// The number of unread descriptors is bounded and affects no other client; connections that do not
-// read them are cut off.
+// TestDescriptorsUnread checks that the number of unread descriptors is limited, and that they
+// affect no other client. Connections that do not read descriptors must be closed.
 func TestDescriptorsUnread(t *testing.T) {
 	_, path := start(t, Config{Limits: Limits{DescriptorTime: 2 * time.Second}})
 	l := dial(t, path)
@@ -301,7 +304,8 @@ func TestDescriptorsUnread(t *testing.T) {
 	})
 }
 
-// The numbers of streams and subscriptions are bounded for each namespace.
+// TestStreamBounds checks that the numbers of streams and subscriptions of each namespace are
+// limited.
 func TestStreamBounds(t *testing.T) {
 	limits := broker.Limits{Streams: 2, Consumers: 3, Bytes: 1 << 20}
 	_, path := start(t, Config{Streams: &broker.Options{Limits: limits}})
@@ -330,8 +334,9 @@ func TestStreamBounds(t *testing.T) {
 	h.ask(`{"id":35,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":0}}`, `"offset":0`)
 }
 
-// A stream cannot have a source that the server does not offer, or that the source's operator
-// denies to the namespace, or two sources at once.
+// TestForbiddenSources checks the sources that a stream cannot have. These are a source that the
+// server does not offer, a source that its operator denies to the namespace, and two sources at
+// once.
 func TestForbiddenSources(t *testing.T) {
 	made := make(chan string, 4)
 	_, path := start(t, Config{Sources: map[string]source.Maker{

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/growth"
 )
 
-// FuzzCursor: a consumer may write anything into the page that it shares with the server, also
-// while the server writes to the stream. After it has left, the stream continues, and nothing of it
-// is kept.
+// FuzzCursor lets a consumer write anything into the cursor page that it shares with the server,
+// while the server writes to the stream. After the consumer has disconnected, the stream must
+// continue, and the server must hold nothing for the consumer.
 func FuzzCursor(f *testing.F) {
 	page := make([]byte, stream.CursorBytes)
 	c, err := stream.FormatCursor(page, 1)
@@ -47,7 +47,7 @@ func FuzzCursor(f *testing.F) {
 		}
 		defer func() { _ = unix.Munmap(b) }()
 		copy(b, first)
-		for id := range 6 { // more records than fit into the ring
+		for id := range 6 { // append more records than fit into the ring
 			writer.send(appends(id + 2))
 		}
 		for i := range later {

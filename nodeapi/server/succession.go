@@ -15,29 +15,30 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// A successor is a process that replaces a server. It connects to the socket at which the
-// predecessor offers its listening sockets, receives them (SCM_RIGHTS), accepts connections from
-// them, and reports that. Then the predecessor drains. Some process listens at every moment, and
-// the sockets remain the same, so no connection is refused or lost in a queue. If a successor dies
-// before its report, nothing changes.
+// A successor is a process that replaces a server. It connects to the Unix socket through which the
+// predecessor offers its listening sockets, and receives the listening sockets (SCM_RIGHTS). It
+// accepts connections from them, and reports this. Then the predecessor drains. At every moment
+// some process listens, and the listening sockets remain the same. So no connection is refused or
+// lost in a queue. If a successor dies before its report, nothing changes.
 
 const (
-	succeedWithin = 10 * time.Second // limit for the whole conversation
+	succeedWithin = 10 * time.Second // time limit for all messages between predecessor and successor
 	mostHanded    = 16               // maximum number of listening sockets
 	taken         = "taken\n"
 )
 
-// handed is the predecessor's message that accompanies the sockets.
+// handed is the message of the predecessor that is sent together with the sockets.
 type handed struct {
-	Addresses []string `json:"addresses"` // addresses of the sockets, in their order
+	// addresses of the listening sockets, in the order in which the sockets are sent
+	Addresses []string `json:"addresses"`
 }
 
-// Offer lets a successor take the listening sockets, through a socket at path that only root and
-// this process's user can connect to. It returns nil when a successor has taken them; the caller
-// must then call Shutdown. It also returns if the server is closed. After Taken, the successor
-// offers the sockets itself.
+// Offer lets a successor receive the listening sockets, through a Unix socket at path. Only root
+// and the user of this process can connect to it. Offer returns nil when a successor has taken
+// over, and the caller must then call Shutdown. It also returns when the server is closed. After
+// Taken, the successor offers the listening sockets itself.
 func (s *Server) Offer(path string) error {
-	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // replaces the socket of a predecessor
+	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // this replaces the socket of a predecessor
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *Server) Offer(path string) error {
 		err = s.handOver(nc)
 		nc.Close()
 		if err == nil {
-			// The successor offers them at the same place now.
+			// The successor now offers the listening sockets at the same path.
 			l.leave()
 			return nil
 		}
@@ -70,7 +71,7 @@ func (s *Server) Offer(path string) error {
 	}
 }
 
-// handOver gives the sockets to a process that asks for them.
+// handOver sends the listening sockets to a process that has connected to receive them.
 func (s *Server) handOver(nc *net.UnixConn) error {
 	_ = nc.SetDeadline(time.Now().Add(succeedWithin))
 	p := authority.Identifier{}.Identify(nc)
@@ -130,11 +131,11 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	return nil
 }
 
-// pausing is a period in which no connection is accepted. New connections wait in the kernel's
-// queue.
+// pausing is a period in which the server accepts no connections. New connections wait in the
+// kernel's queue.
 type pausing struct {
-	parked chan struct{} // gets one value for each listener that no goroutine waits for anymore
-	over   chan struct{} // closed at the end of the period
+	parked chan struct{} // receives one value for each listener from which no goroutine accepts any more
+	over   chan struct{} // closed when the period ends
 }
 
 func (p *pausing) wait() {
@@ -142,10 +143,10 @@ func (p *pausing) wait() {
 	<-p.over
 }
 
-// pause stops accepting connections until resume is called. Making an os.File of a socket makes the
-// socket blocking for a moment, for all processes that share it. A thread that began to wait for a
-// connection at that moment would wait until one comes, and closing the socket would wait for that
-// thread.
+// pause stops accepting connections until resume is called. It is needed because making an os.File
+// of a socket makes the socket blocking for a moment, for all processes that share it. If a thread
+// began to accept at that moment, it would block until a connection comes. Closing the socket would
+// then wait for that thread.
 func (s *Server) pause() (resume func(), err error) {
 	s.mu.Lock()
 	p := &pausing{make(chan struct{}, len(s.listeners)), make(chan struct{})}
@@ -164,7 +165,7 @@ func (s *Server) pause() (resume func(), err error) {
 		ended := s.stage != serving
 		s.mu.Unlock()
 		for _, l := range all {
-			if ended { // keep the deadline, because this listener is left to the successor
+			if ended { // keep the deadline, because from now on the successor accepts connections from this listener
 				break
 			}
 			if c, ok := l.(syscall.Conn); ok {
@@ -189,15 +190,15 @@ func (s *Server) pause() (resume func(), err error) {
 	return resume, nil
 }
 
-// Succession is the listeners that a successor has received from its predecessor.
+// Succession has the listeners that a successor has received from its predecessor.
 type Succession struct {
-	// Listeners are keyed by address, as in Listen.
+	// Listeners has the listeners by address, in the format of Listen.
 	Listeners map[string]net.Listener
 
 	nc *net.UnixConn
 }
 
-// TakeOver gets the listening sockets of the server that offers them at path.
+// TakeOver receives the listening sockets from the server that offers them at path.
 func TakeOver(path string) (_ *Succession, err error) {
 	nc, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -253,7 +254,7 @@ func TakeOver(path string) (_ *Succession, err error) {
 	return t, nil
 }
 
-// inherited makes a listener of a received socket, and takes over its file.
+// inherited makes a listener from a received socket. The listener also owns the socket's file.
 func inherited(f *os.File, address string) (net.Listener, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -273,8 +274,8 @@ func inherited(f *os.File, address string) (net.Listener, error) {
 	return &socketFile{UnixListener: u, path: path, made: made}, nil
 }
 
-// Taken tells the predecessor that connections are accepted from all of the listeners, so that it
-// drains.
+// Taken tells the predecessor that this process accepts connections from all of the listeners. The
+// predecessor then drains.
 func (t *Succession) Taken() error {
 	defer t.nc.Close()
 	_, err := t.nc.Write([]byte(taken))

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A server is replaced repeatedly while clients make calls. No call fails, over a long-lived
-// connection or a new one. The socket's file exists all the time, and is removed with the last
-// server.
+// TestSuccession checks that no call fails while a server is replaced repeatedly, over a long-lived
+// connection or new connections. The socket's file must exist all the time, and must be removed
+// with the last server.
 func TestSuccession(t *testing.T) {
 	st := store.NewMemory(100)
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func TestSuccession(t *testing.T) {
 	var calls atomic.Int64
 	var clients sync.WaitGroup
 	for range 3 {
-		clients.Go(func() { // makes a new connection for each call
+		clients.Go(func() { // this client makes a new connection for each call
 			for !stop.Load() {
 				c := dial(t, path)
 				c.send(`{"id":1,"func":"increment","data":{"key":"n"}}`)
@@ -60,7 +60,7 @@ func TestSuccession(t *testing.T) {
 				calls.Add(1)
 			}
 		})
-		clients.Go(func() { // keeps its connection until it is told to reconnect
+		clients.Go(func() { // this client keeps its connection until the server tells it to reconnect
 			for !stop.Load() {
 				c := dial(t, path)
 				c.send(`{"id":1,"func":"hello","data":{"drainNotice":true}}`)
@@ -89,7 +89,7 @@ func TestSuccession(t *testing.T) {
 		if next.Listeners[address] == nil {
 			t.Fatal(next.Listeners)
 		}
-		if i == 2 { // a successor that dies changes nothing
+		if i == 2 { // a successor that dies must change nothing
 			next.Listeners[address].(*socketFile).UnixListener.Close()
 			next.nc.Close()
 			continue
@@ -118,8 +118,8 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-// A socket's file has the right permissions. It replaces the file of a dead server, and no other
-// file.
+// TestListen checks that the socket's file has the right permissions. It must replace the file of a
+// dead server, and no other file.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "deep", "node.sock")
@@ -134,7 +134,7 @@ func TestListen(t *testing.T) {
 	if _, err := Listen("unix://"+path, a); err == nil || !strings.Contains(err.Error(), "a server that lives") {
 		t.Error(err)
 	}
-	l.(*socketFile).UnixListener.Close() // as if the process had died
+	l.(*socketFile).UnixListener.Close() // close only the socket, as if the process had died
 	if l, err = Listen("unix://"+path, a); err != nil {
 		t.Fatal(err)
 	}

@@ -8,21 +8,22 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// term is the context of a request. It makes neither a timer nor an entry in the connection's
-// context until someone calls Done, so a request that is answered without waiting never pays for
-// them.
+// term is the context of a request. It creates a timer, and registers with the connection's
+// context, only when Done is called. So a request that is answered without waiting does not pay for
+// either.
 //
-// A goroutine that asks for Done is about to wait. The first time, waits is called before Done
-// returns. If it expects the answer soon, it calls soon, and Done only if it was mistaken.
+// A goroutine that calls Done is about to wait. At the first call of Done, term calls waits before
+// Done returns. A goroutine that expects its answer soon calls the function soon instead. It calls
+// Done only if the answer takes longer.
 type term struct {
 	parent   context.Context
 	deadline time.Time
 	waits    func()
-	soon     func() // see store.SoonAnswered
+	soon     func() // called when an answer is expected soon, see store.SoonAnswered
 
 	mu     sync.Mutex
-	over   bool            // canceled before inner was made
-	inner  context.Context // nil: no one has waited yet
+	over   bool            // the context was canceled before inner was made
+	inner  context.Context // nil until Done is called for the first time
 	cancel context.CancelFunc
 }
 
@@ -63,8 +64,8 @@ func (t *term) Err() error {
 	return nil
 }
 
-// Value implements [context.Context]. It passes on values of the inner context, so that package
-// context can register child contexts there directly.
+// Value implements [context.Context]. It returns values of the inner context, so that package
+// context can register child contexts directly there.
 func (t *term) Value(key any) any {
 	if key == store.SoonKey {
 		return t.soon
@@ -78,7 +79,7 @@ func (t *term) Value(key any) any {
 	return from.Value(key)
 }
 
-// end cancels the context. The first call releases its resources.
+// end cancels the context. The first call also releases its resources.
 func (t *term) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,8 +19,8 @@ func newTerm(parent context.Context, d time.Duration) (*term, *atomic.Int32) {
 	return &term{parent: parent, deadline: time.Now().Add(d), waits: func() { n.Add(1) }}, n
 }
 
-// A term ends like any context, whether someone waits for it or not, and calls waits once when
-// someone waits.
+// TestTerm checks that a term ends like any context, whether or not Done is called. It must call
+// waits once, when Done is first called.
 func TestTerm(t *testing.T) {
 	over := func(t *testing.T, c context.Context, want error) {
 		t.Helper()
@@ -79,8 +79,9 @@ func TestTerm(t *testing.T) {
 	})
 }
 
-// A waiting request delays neither the other requests of its connection nor its own cancellation.
-// This holds for every function that the reading goroutine executes.
+// TestWhatWaitsHoldsUpNobody checks that a waiting request does not delay other requests of its
+// connection, or its own cancellation. This must hold for every function that the reading goroutine
+// executes.
 func TestWhatWaitsHoldsUpNobody(t *testing.T) {
 	hold := make(chan struct{})
 	slow := &slowStore{Store: store.NewMemory(1024 + cell.Plain.Overhead()), hold: hold}
@@ -100,14 +101,15 @@ func TestWhatWaitsHoldsUpNobody(t *testing.T) {
 	close(hold)
 }
 
-// A client that sends many requests before it reads the first answer gets all answers: the server
-// continues to read without waiting for the client, up to a limit.
+// TestAnswersAreReadLate checks that a client that sends many requests before it reads the first
+// answer gets all answers. The server must continue to read, up to a limit, without waiting for the
+// client.
 func TestAnswersAreReadLate(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
 	value := strings.Repeat("v", 900)
 	l.ask(`{"id":1,"func":"put","data":{"key":"k","value":"`+value+`"}}`, `{"id":1,"data":{"version":"1.1"}}`)
-	const many = 450 // more than fit into a socket's buffer, but less than the limit
+	const many = 450 // more requests than have answers that fit into a socket's buffer, but fewer than the limit
 	var all strings.Builder
 	for n := range many {
 		fmt.Fprintf(&all, `{"id":%d,"func":"get","data":{"key":"k"}}%s`, n+1, strings.Repeat(" ", 1000)+"\n")

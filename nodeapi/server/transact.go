@@ -46,21 +46,21 @@ func transact(ctx context.Context, k *call, d *nodeapi.TransactData) (any, error
 	for _, f := range done.Failed {
 		i := item(f)
 		if f.Found && f.Value == nil {
-			i.Value, i.ValueBase64 = nil, nil // the answer has no room for this value
+			i.Value, i.ValueBase64 = nil, nil // leave out the value, because the answer has no room for it
 		}
 		out.Failed = append(out.Failed, i)
 	}
 	return &out, nil
 }
 
-// within adds to a refusal which part of a transaction it concerns.
+// within adds to an error which part of a transaction the error is about.
 func within(err error, what, key string) error {
 	refused := *rpc.ToAnswer(err, false)
 	refused.Message = fmt.Sprintf("%s %.64q: %s", what, key, refused.Message)
 	return &refused
 }
 
-// checkTransaction refuses transactions with invalid content.
+// checkTransaction returns an error if the content of a transaction is not valid.
 func checkTransaction(d *nodeapi.TransactData) error {
 	bytes := 0
 	compared, written := map[string]bool{}, map[string]bool{}
@@ -145,9 +145,9 @@ func writeOf(w *nodeapi.TransactWrite) (coordination.Write, error) {
 	return out, err
 }
 
-// placeToTransact returns a transaction's namespace, if the caller may read the compared keys and
-// write the written ones. If the transaction could create keys and the caller lacks that right, it
-// tells the store.
+// placeToTransact returns the namespace of a transaction, if the caller has the necessary rights.
+// The caller must be allowed to read the compared keys and to write the written keys. If the caller
+// may not create keys, the returned context tells the store.
 func (k *call) placeToTransact(ctx context.Context, ns string, compares, writes, makes bool) (context.Context, string,
 	error) {
 	ns, err := k.named(ns)

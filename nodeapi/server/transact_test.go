@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Comparisons, writes and answers of transactions.
+// TestTransact checks the comparisons, writes and answers of transactions.
 func TestTransact(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -37,7 +37,8 @@ func TestTransact(t *testing.T) {
 	is("a", `"found":true,"value":"2","version":"1.2"`)
 	is("b", `"found":false,"version":"1.2"`)
 	is("never", `"found":false,"version":"0.0"`)
-	// Transactions with only comparisons: some that hold, and each kind that does not.
+	// These transactions have only comparisons. The first ones hold, and then follows one of each
+	// kind that does not hold.
 	txn(`{"compare":[{"key":"b","absent":true},{"key":"b2","absent":true}]}`, `{"done":true}`)
 	for _, c := range []struct{ compare, failed string }{
 		{`{"key":"a","version":"1.1"}`, `{"key":"a","found":true,"value":"2","version":"1.2"}`},
@@ -68,7 +69,8 @@ func TestTransact(t *testing.T) {
 	is("free", `"found":true,"value":"z","version":"1.3"`)
 }
 
-// Invalid transactions are refused with a reason, and write nothing.
+// TestTransactRefusals checks that invalid transactions are refused with a reason, and write
+// nothing.
 func TestTransactRefusals(t *testing.T) {
 	m := store.NewMemory(20_000)
 	_, path := start(t, Config{Store: m})
@@ -113,13 +115,13 @@ func TestTransactRefusals(t *testing.T) {
 	if keys, _ := m.List(t.Context(), "default", ""); len(keys) > 0 {
 		t.Errorf("written: %v", keys)
 	}
-	// A transaction of the maximum size succeeds.
+	// A transaction of the maximum size must succeed.
 	l.send(`{"id":1,"func":"transact","data":{` + many(32, "compare", `"absent":true`) + `,` + many(32, "write", long(4000)) + `}}`)
 	l.expectPart(`"done":true`)
 }
 
-// The answer to a failed transaction fits into a message, and lists all keys whose comparison
-// failed.
+// TestTransactLongAnswer checks that the answer to a failed transaction fits into a message, and
+// lists all keys whose comparison failed.
 func TestTransactLongAnswer(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(16 << 10)})
 	l := dial(t, path)
@@ -152,7 +154,7 @@ func TestTransactLongAnswer(t *testing.T) {
 	}
 }
 
-// verbs allows callers the listed verbs in each namespace.
+// verbs is an authority that permits all callers the listed verbs in each namespace.
 type verbs map[string][]authority.Verb
 
 func (verbs) Namespace(context.Context, authority.Caller) (string, error) { return "blue", nil }
@@ -166,8 +168,9 @@ func (v verbs) Authorize(_ context.Context, _ authority.Caller, verb authority.V
 	return nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may not %s in %s", verb, ns)
 }
 
-// A caller needs the right to read compared keys, and the rights to write and create written keys.
-// A refusal reveals nothing about the keys, and nothing is written.
+// TestTransactRights checks the rights that a transaction needs. These are the right to read
+// compared keys, and the rights to write and create written keys. A refusal must reveal nothing
+// about the keys, and nothing may be written.
 func TestTransactRights(t *testing.T) {
 	m := store.NewMemory(100)
 	ctx := t.Context()
@@ -215,7 +218,7 @@ func TestTransactRights(t *testing.T) {
 		}
 	}
 
-	// With a policy the rights are those for put.
+	// With a policy, a transaction needs the same rights as a put.
 	policy := &changing{t: t}
 	policy.set(`[{user: "` + fmt.Sprint(os.Getuid()) + `", namespace: blue, access: {blue: write, green: read}}]`)
 	_, path = start(t, Config{Authority: policy})
@@ -228,7 +231,7 @@ func TestTransactRights(t *testing.T) {
 	}
 }
 
-// Each key of a transaction counts as a request, as in getMany.
+// TestTransactCounts checks that each key of a transaction counts as a request, as in getMany.
 func TestTransactCounts(t *testing.T) {
 	quotas := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 10, Watches: 10, RequestsPerSecond: 0.001, Burst: 10}
@@ -243,7 +246,8 @@ func TestTransactCounts(t *testing.T) {
 	l.expectPart(`"code":"quota_exceeded"`)
 }
 
-// A transaction that is sent again under its number is executed once.
+// TestTransactOnce checks that a transaction that is sent again with the same Once is executed only
+// once.
 func TestTransactOnce(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -268,7 +272,8 @@ func (volatileOnly) Transact(_ context.Context, t store.Transaction) (store.Tran
 	return store.Transacted{}, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]})
 }
 
-// Volatile keys are refused, whether or not the comparisons would hold.
+// TestTransactVolatile checks that volatile keys are refused, whether or not the comparisons would
+// hold.
 func TestTransactVolatile(t *testing.T) {
 	_, path := start(t, Config{Store: volatileOnly{store.NewMemory(100)}})
 	l := dial(t, path)
@@ -279,8 +284,8 @@ func TestTransactVolatile(t *testing.T) {
 	}
 }
 
-// Many connections move amounts between two accounts by transactions. The sum stays the same,
-// whichever comparisons they use.
+// TestTransactTransfers checks many connections that move amounts between two accounts by
+// transactions. The sum must stay the same, whichever kind of comparison they use.
 func TestTransactTransfers(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -325,7 +330,8 @@ func TestTransactTransfers(t *testing.T) {
 		})
 	}
 	work.Wait()
-	for _, key := range []string{"a", "b"} { // the same amount was moved in both directions
+	// the same amount was moved in both directions, so both accounts are unchanged
+	for _, key := range []string{"a", "b"} {
 		l.send(`{"id":1,"func":"get","data":{"key":"` + key + `"}}`)
 		l.expectPart(`"value":"100"`)
 	}

@@ -11,13 +11,15 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// watchCost is the cost of a watch, for its state in the server and the store.
+// watchCost returns how many requests a watch counts as. It is the number of keys for which the
+// server and the store keep state.
 func watchCost(d *nodeapi.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
 
-// eventsAtOnce is the approximate maximum of bytes of values and names in one answer of a watch.
+// eventsAtOnce is the approximate maximum size, in bytes, of the values and names in one answer of
+// a watch.
 const eventsAtOnce = nodeapi.MaxMessage / 8
 
-// watchOf converts a request to a watch of the store.
+// watchOf converts the data of a request to a watch of the store.
 func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
 		return nil, rpc.Invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
@@ -28,7 +30,7 @@ func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, 
 			return nil, err
 		}
 	}
-	if d.Prefix != nil && *d.Prefix != "" { // a prefix has the form of a name
+	if d.Prefix != nil && *d.Prefix != "" { // a prefix must be valid in the same way as a name
 		if err := checkKey(*d.Prefix); err != nil {
 			return nil, err
 		}
@@ -48,7 +50,8 @@ func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, 
 	return w, err
 }
 
-// watch has a small stack frame, because it uses its stack while it waits.
+// watch has a small stack frame, because there are many watches, and each keeps its stack while it
+// waits.
 func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	w, err := watchOf(ctx, k, d)
 	if err != nil {
@@ -57,7 +60,7 @@ func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	if !k.more(ctx, &nodeapi.WatchAnswer{Started: true}) {
 		return nil, ctx.Err()
 	}
-	// The right may be revoked, or the pod may end, during the watch.
+	// During the watch, the right to watch may be revoked, or the caller's pod may end.
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err = k.c.s.config.Store.Watch(ctx, *w, func(changes []store.Change) {
@@ -70,7 +73,8 @@ func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	return nil, causeOf(ctx, err)
 }
 
-// causeOf returns why a watch ended: err or, for example, that the right to it was revoked.
+// causeOf returns the reason why a watch ended. The reason is err or, for example, that the right
+// to watch was revoked.
 func causeOf(ctx context.Context, err error) error {
 	if refused := new(nodeapi.Error); errors.As(context.Cause(ctx), &refused) {
 		return refused
@@ -96,8 +100,8 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 	}
 }
 
-// event converts a change to the form for programs. A key whose lease is gone has no value; if
-// someone deletes it later, that is reported, too.
+// event converts a change to an event for programs. A key whose lease has ended has no value. If
+// the key is deleted later, that is reported, too.
 func (s *Server) event(ctx context.Context, c store.Change) nodeapi.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {

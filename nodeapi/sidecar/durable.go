@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// flagsOfEtcd adds flags with the same names as etcd-monitor's flags for its etcd.
+// flagsOfEtcd adds the flags for etcd. They have the same names as the flags of etcd-monitor.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.etcd.Endpoints, "endpoints", nil, "client URLs of etcd-monitor, or of an etcd without one, for durable namespaces (default: no namespace is durable)")
 	f.StringVar(&o.etcd.CA, "cacert", "", "CA certificates that must have signed the certificate of --endpoints (PEM)")
@@ -24,7 +24,7 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.PasswordFile, "password-file", "", "file with this user's password")
 }
 
-// checkDurable refuses a policy with durable namespaces if no etcd is given.
+// checkDurable returns an error if a policy has durable namespaces but no etcd is configured.
 func (o *options) checkDurable(p *authority.Policy) error {
 	if p.HasDurable() && !o.etcd.Given() {
 		return errors.New("it has durable namespaces: give --endpoints, where their keys are to be")
@@ -32,7 +32,7 @@ func (o *options) checkDurable(p *authority.Policy) error {
 	return nil
 }
 
-// dialEtcd begins to connect to etcd; it returns nil if none is configured.
+// dialEtcd begins to connect to etcd. It returns nil if no etcd is configured.
 func (o *options) dialEtcd() (*durable.Connection, error) {
 	if !o.etcd.Given() {
 		if o.etcd.CA+o.etcd.Cert+o.etcd.Key+o.etcd.User+o.etcd.PasswordFile != "" {
@@ -47,7 +47,8 @@ func (o *options) dialEtcd() (*durable.Connection, error) {
 	return connection, nil
 }
 
-// withDurable adds durable keys to a store. A change of the namespaces' defaults must call changed.
+// withDurable adds durable keys to a store. The caller must call changed when the defaults of
+// namespaces have changed.
 func withDurable(ctx context.Context, volatile store.Store, connection *durable.Connection, quotas *authority.Quotas,
 	policy *authority.PolicyFile, registry prometheus.Registerer) (both *kinds.Store, end func()) {
 	st := durable.New(durable.Options{Etcd: connection, Quota: quotas.Keys, Metrics: registry})

@@ -1,5 +1,6 @@
-// Package sidecar is the command netcraq-sidecar: the node API for the programs of one pod or one
-// machine. It is a package because other commands add sources of streams to it.
+// Package sidecar implements the command netcraq-sidecar, which serves the node API to the programs
+// of one pod or one machine. It is a package because other commands use it with additional kinds of
+// sources for streams.
 package sidecar
 
 import (
@@ -38,14 +39,14 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// Exit codes.
+// These are the exit codes of the command.
 const (
-	exitOK       = 0 // ended by SIGTERM or SIGINT, or by a successor
-	exitFailed   = 1 // something went wrong while it ran
-	exitBadInput = 2 // the command line, or the policy, is wrong
+	exitOK       = 0 // the command ended because of SIGTERM, SIGINT or a successor
+	exitFailed   = 1 // an error occurred while the command ran
+	exitBadInput = 2 // the command line or the policy is not valid
 )
 
-// policyEvery is the interval between checks whether the policy has changed.
+// policyEvery is the interval at which the command checks whether the policy has changed.
 const policyEvery = 2 * time.Second
 
 type options struct {
@@ -70,13 +71,13 @@ type options struct {
 	etcd      durable.Access
 }
 
-// badInput marks an error of the command line or the policy.
+// badInput marks an error in the command line or in the policy.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
 
-// Run runs the command until a signal ends it, and returns the process's exit code. more are kinds
-// of sources in addition to those of every sidecar.
+// Run runs the command until a signal ends it, and returns the exit code of the process. The
+// argument `more` has kinds of sources in addition to those that every sidecar has.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -91,8 +92,9 @@ func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int
 	return exitFailed
 }
 
-// Execute runs the command until ctx ends, for processes that also do other things. It prints no
-// errors and handles no signals. It returns nil if it ended because of ctx or a successor.
+// Execute runs the command until ctx ends. It is for processes that also do other things, so it
+// prints no errors and handles no signals. It returns nil if it ended because of ctx or a
+// successor.
 func Execute(ctx context.Context, name string, args []string, stdout, stderr io.Writer, more ...Kind) error {
 	o := options{name: name, kinds: append([]Kind{ofEtcd()}, more...)}
 	cmd := &cobra.Command{
@@ -139,7 +141,7 @@ line or in the policy.`,
 	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for --admin http://HOST:PORT")
 	f.StringVar(&o.namespace, "namespace", "default", "namespace of callers that name none")
 	f.StringVar(&o.node, "node", host, "name of this node; instances of services that register here count as near (default: the host's name)")
-	f.Lookup("node").DefValue = "" // the help is the same on all hosts
+	f.Lookup("node").DefValue = "" // remove the host's name, so that the help text is the same on all hosts
 	f.StringVar(&o.policy, "policy", "", "`FILE` (YAML or JSON) with permissions and quotas; the server rereads it after a change (default: callers may do everything)")
 	o.flagsOfEtcd(f)
 	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")
@@ -226,8 +228,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		config.Streams = &broker.Options{Dir: o.streams, Limits: broker.Limits{Bytes: all, AllBytes: all}}
 	}
 	if o.takeOver && alive(o.successorSocket()) {
-		// Without a controller the predecessor serves the keys that it knows; this process knows
-		// none.
+		// Wait for a controller, because the predecessor can serve the keys that it knows, and this
+		// process knows no keys.
 		select {
 		case <-st.Filled():
 		case <-ctx.Done():
@@ -255,7 +257,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	case <-ctx.Done():
 		log.Info("draining", "for at most", o.grace)
 	case err := <-ended:
-		// Serve's ErrClosed: a successor takes the connections; Offer is about to say so as well.
+		// ErrClosed from Serve means that a successor accepts the connections; Offer will return
+		// soon for the same reason
 		if err != nil && !errors.Is(err, server.ErrClosed) {
 			return err
 		}
@@ -269,8 +272,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// authority sets who may do what: by the policy or, without one, by the permissions of the sockets'
-// files, which grant everything.
+// authority configures who may do what. The policy decides or, if there is no policy, the
+// permissions of the sockets' files. In the second case every caller that can connect may do
+// everything.
 func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.PolicyFile, error) {
 	c.Authority = authority.Files{Own: o.namespace}
 	if o.policy == "" {
@@ -293,7 +297,7 @@ func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.Pol
 	return c.Quotas, policy, nil
 }
 
-// access parses the flags for the sockets' files.
+// access parses the flags for the permissions of the sockets' files.
 func (o *options) access() (server.Access, error) {
 	a := server.Access{GID: -1}
 	mode, err := strconv.ParseUint(o.mode, 8, 32)
@@ -314,15 +318,16 @@ func (o *options) access() (server.Access, error) {
 	return a, nil
 }
 
-// alive reports whether a process listens at a Unix socket. That process does not notice the check,
-// because the kernel refuses the wrong connection type by itself, but only if there is a listener.
+// alive reports whether a process listens at a Unix socket. It connects with the wrong socket type.
+// The kernel itself refuses this, with a different error if no process listens, so the listening
+// process does not notice.
 func alive(path string) bool {
 	_, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	return errors.Is(err, syscall.EPROTOTYPE)
 }
 
-// listeners opens the addresses, or takes them over from a predecessor. Call taken when they are
-// served.
+// listeners opens the listening addresses, or takes them over from a predecessor. The caller must
+// call taken when it serves them.
 func (o *options) listeners(a server.Access, log *slog.Logger) (_ []net.Listener, taken func() error, err error) {
 	taken = func() error { return nil }
 	have := map[string]net.Listener{}
@@ -367,8 +372,8 @@ func (o *options) successorSocket() string {
 	return ""
 }
 
-// metrics serves the metrics; it returns nil if they are disabled. A predecessor may still serve
-// its own metrics.
+// metrics serves the metrics over HTTP. It returns nil if metrics are disabled. At the beginning, a
+// predecessor may still serve its own metrics at the same address.
 func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
 	if o.metrics == "" {
 		return nil, nil

@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// Errors on the command line and in the policy are reported before anything is opened.
+// TestCommandLine checks that errors in the command line and in the policy are reported before
+// anything is opened.
 func TestCommandLine(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(broken, []byte("rules: []"), 0o600); err != nil {
@@ -29,7 +30,7 @@ func TestCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want string // in stdout or stderr
+		want string // text that stdout or stderr must contain
 	}{
 		{"--help", exitOK, "--take-over"},
 		{"--speed 9", exitBadInput, "unknown flag"},
@@ -62,8 +63,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestWithoutController: streams work before a controller has answered, and calls for keys fail
-// with a clear error.
+// TestWithoutController checks that streams work before a controller has answered. Calls for keys
+// must fail with a clear error.
 func TestWithoutController(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.sock")
 	var said syncbuffer.Buffer
@@ -104,7 +105,7 @@ func TestWithoutController(t *testing.T) {
 	}
 }
 
-// TestAlive: only a socket with a listener counts as alive.
+// TestAlive checks that only a socket with a listener counts as alive.
 func TestAlive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if alive(path) {

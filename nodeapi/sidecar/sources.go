@@ -11,18 +11,18 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Kind is a kind of sources of streams, with its operator's configuration.
+// Kind is a kind of sources for streams, with its configuration by the operator.
 type Kind struct {
-	// Name is the kind's name in a stream's configuration.
+	// Name is the name of the kind in a stream's configuration.
 	Name string
-	// Flags adds the operator's flags.
+	// Flags adds the command-line flags for the operator's configuration.
 	Flags func(*pflag.FlagSet)
-	// Open makes the kind ready after the flags are parsed. A nil Maker: the operator has not
-	// enabled it. end is called when the server has ended.
+	// Open prepares the kind after the flags were parsed. It returns a nil Maker if the operator
+	// has not configured the kind. The function `end` is called when the server has ended.
 	Open func(ctx context.Context, log *slog.Logger) (makes source.Maker, end func(), err error)
 }
 
-// ofEtcd returns the kind of sources that every sidecar has.
+// ofEtcd returns the kind of sources that read from etcd, which every sidecar has.
 func ofEtcd() Kind {
 	path := ""
 	return Kind{Name: "etcd",
@@ -41,7 +41,7 @@ func ofEtcd() Kind {
 		}}
 }
 
-// openSources makes kinds ready. end must be called when the server has ended.
+// openSources prepares all kinds. The caller must call end when the server has ended.
 func openSources(ctx context.Context, kinds []Kind, log *slog.Logger) (all map[string]source.Maker, end func(),
 	err error) {
 	all = map[string]source.Maker{}

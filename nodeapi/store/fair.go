@@ -11,48 +11,50 @@ import (
 )
 
 // Fair is a Store that limits the number of concurrent calls, and serves the waiting calls of the
-// namespaces in turn. So a namespace with very many calls delays only itself. Other namespaces, and
-// the rest of this process (in an agent, the leases of the node's switch), do not wait long. One
-// namespace never has more than three quarters of the calls, so that hanging calls leave room for
-// those of other namespaces.
+// namespaces in turn. So a namespace with very many calls delays only itself. Other namespaces do
+// not wait long, and neither does other work of this process, such as the leases of the node's
+// switch in an agent. One namespace never has more than three quarters of the concurrent calls. So
+// calls of one namespace that hang leave room for the calls of other namespaces.
 //
-// Watches do not count, because they last long and need the processor only when they report.
+// Watches do not count as calls, because they last long and need the processor only when they
+// report changes.
 //
-// Calls of namespaces that use etcd may have their own turns (Apart), so that calls that hang there
-// do not take turns from others. Transactions of all namespaces use those turns.
+// The method Apart gives some namespaces a separate limit. It is meant for namespaces that use
+// etcd. So if calls to etcd hang, they do not block the calls of other namespaces. Transactions of
+// all namespaces use this separate limit.
 type Fair struct {
 	Store
 	most, each int
 	isApart    func(namespace string) bool
-	apart      *Fair // nil: no namespaces have their own turns
+	apart      *Fair // the Fair for namespaces with a separate limit; may be nil
 
 	mu     sync.Mutex
-	under  int // calls that are under way
+	under  int // number of calls under way
 	lanes  map[string]*lane
-	queued list.List // elements are *lane: those with waiting calls, the next one first
+	queued list.List // the lanes (*lane) that have waiting calls; the next lane to serve comes first
 }
 
-// lane is the calls of a namespace, under way and waiting.
+// lane has the calls of one namespace, both under way and waiting.
 type lane struct {
 	under   int
-	waiting list.List     // elements are chan struct{}, each closed when its turn has come
-	place   *list.Element // in Fair.queued; nil: no call waits
+	waiting list.List     // a channel (chan struct{}) for each waiting call, which is closed when the call may begin
+	place   *list.Element // the lane's element in Fair.queued; nil if no call of the lane waits
 }
 
-// NewFair limits the concurrent calls of a store.
+// NewFair makes a Fair that limits the concurrent calls of a store to most.
 func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
 
-// Apart gives the namespaces for which is returns true turns of their own, with their own limit.
-// Call it before the first call.
+// Apart gives the namespaces for which `is` returns true a separate limit for concurrent calls. It
+// must be called before the first call of the store.
 func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	f.isApart, f.apart = is, NewFair(f.Store, most)
 	return f
 }
 
-// turn waits for a namespace's turn. It returns the Fair that granted it, whose leave ends the
-// turn.
+// turn waits until a call of a namespace may begin. It returns the Fair that granted the turn. The
+// caller must end the turn by the method leave of this Fair.
 func (f *Fair) turn(ctx context.Context, namespace string) (*Fair, error) {
 	if f.apart != nil && f.isApart(namespace) {
 		f = f.apart
@@ -87,7 +89,7 @@ func (f *Fair) enter(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-turn: // the turn has come at the same moment
+	case <-turn: // the call was allowed to begin at the same moment, so pass its turn on
 		f.left(namespace, l)
 	default:
 		l.waiting.Remove(mine)
@@ -107,7 +109,7 @@ func (f *Fair) leave(namespace string) {
 	f.left(namespace, f.lanes[namespace])
 }
 
-// left passes on the place of a call that has ended. f.mu is held.
+// left lets a waiting call begin, because a call of lane l has ended. The caller holds f.mu.
 func (f *Fair) left(namespace string, l *lane) {
 	f.under--
 	l.under--
@@ -115,7 +117,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	for e := f.queued.Front(); e != nil && f.under < f.most; {
 		next := e.Value.(*lane)
 		after := e.Next()
-		if next.under < f.each { // otherwise its own limit is reached, and the next lane gets the place
+		if next.under < f.each { // otherwise the lane has reached its own limit, so try the next lane
 			first := next.waiting.Front()
 			close(next.waiting.Remove(first).(chan struct{}))
 			f.under++
@@ -131,7 +133,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	}
 }
 
-// forget drops an idle namespace. f.mu is held.
+// forget removes the lane of a namespace that has no calls. The caller holds f.mu.
 func (f *Fair) forget(namespace string, l *lane) {
 	if l.waiting.Len() == 0 && l.place != nil {
 		f.queued.Remove(l.place)

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// gate is a Store whose reads block until the test lets them continue.
+// gate is a Store whose reads block until the test releases them.
 type gate struct {
 	*Memory
 	mu     sync.Mutex
@@ -52,13 +52,14 @@ func (g *gate) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
 	return g.Memory.Get(ctx, key, eventual)
 }
 
-// Transact blocks as reads do.
+// Transact blocks until the test releases it, as reads do.
 func (g *gate) Transact(ctx context.Context, t Transaction) (Transacted, error) {
 	_, err := g.Get(ctx, Key{Namespace: t.Namespace}, false)
 	return Transacted{}, err
 }
 
-// Calls of namespaces take turns, no namespace ever has all turns, and the limit is kept.
+// TestFairTakesTurns checks that the calls of namespaces take turns. No namespace may ever have all
+// turns, and the limit must be kept.
 func TestFairTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("flood", "other", "third")
@@ -91,7 +92,7 @@ func TestFairTakesTurns(t *testing.T) {
 		g.mu.Lock()
 		g.began = nil
 		g.mu.Unlock()
-		for range 12 { // the turns that the flood releases go to the namespaces in turn
+		for range 12 { // the turns that end go to the namespaces in turn
 			g.let["flood"] <- struct{}{}
 			synctest.Wait()
 			if g.inside["flood"] == 0 {
@@ -115,11 +116,11 @@ func TestFairTakesTurns(t *testing.T) {
 	})
 }
 
-// A call that stops waiting has done nothing, and keeps no turn.
+// TestFairWaitsNoMore checks that a call that stops waiting has done nothing, and occupies no turn.
 func TestFairWaitsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("a", "b")
-		f := NewFair(g, 2) // one call of each namespace
+		f := NewFair(g, 2) // the limit permits one call of each namespace
 		var all sync.WaitGroup
 		get := func(ctx context.Context, namespace string, want nodeapi.Code) {
 			all.Go(func() {
@@ -160,7 +161,8 @@ func BenchmarkFair(b *testing.B) {
 	}
 }
 
-// Hanging calls of namespaces with their own turns take no turns from other namespaces.
+// TestFairApart checks that hanging calls of namespaces with a separate limit do not block the
+// calls of other namespaces.
 func TestFairApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("vault", "safe", "shop")
@@ -192,8 +194,8 @@ func TestFairApart(t *testing.T) {
 	})
 }
 
-// All transactions use durable keys, whatever the namespace's default is. Hanging transactions take
-// no turns from calls for volatile keys.
+// TestFairTransactApart checks that all transactions use the separate limit, whatever the default
+// of their namespace is. Hanging transactions must not block calls for volatile keys.
 func TestFairTransactApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("both", "too", "shop")

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Memory is a Store in this process, for tests. It keeps all promises of a Store, but its content
-// ends with the process.
+// Memory is a Store in the memory of this process, for tests. It keeps all promises of a Store,
+// except that its content is lost when the process ends.
 type Memory struct {
 	max int
 
@@ -23,7 +23,8 @@ type Memory struct {
 	byPrefix map[*watcher]struct{}
 }
 
-// watcher is a Watch. changed contains an element if something has changed since it last checked.
+// watcher is the state of a Watch. The channel changed has an element if something has changed
+// since the watcher last checked.
 type watcher struct {
 	changed chan struct{}
 	w       Watch
@@ -61,7 +62,7 @@ func (m *Memory) get(key Key) Item {
 	return item
 }
 
-// write writes the next version of a key. m.mu is held.
+// write writes the next version of a key. The caller holds m.mu.
 func (m *Memory) write(key Key, found bool, value []byte) Item {
 	item := Item{Key: key, Found: found, Version: wire.MakeVersion(1, m.items[key].Version.Sequence()+1),
 		Value: slices.Clone(value)}
@@ -209,7 +210,7 @@ func (m *Memory) list(namespace, prefix string) []Key {
 	return keys
 }
 
-// follow registers a watcher, until unfollow.
+// follow registers a watcher. The watcher stays registered until unfollow.
 func (m *Memory) follow(w Watch) *watcher {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -239,13 +240,13 @@ func (m *Memory) unfollow(f *watcher) {
 	}
 }
 
-// told is the last report of a Watch about a key.
+// told is the last report of a Watch about one key.
 type told struct {
 	version wire.Version
 	writes  uint64
 }
 
-// news returns the changes that f has not reported yet.
+// news returns the changes that the watcher f has not reported yet.
 func (m *Memory) news(f *watcher) (out []Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,7 +268,7 @@ func (m *Memory) news(f *watcher) (out []Change) {
 			out = append(out, Change{item, m.writes[k] - last.writes - 1})
 		case !has:
 			out = append(out, Change{Item: item})
-		case item.Version > after: // versions count the writes
+		case item.Version > after: // the difference of the versions is the number of writes
 			out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
 		}
 		known[k] = told{item.Version, m.writes[k]}

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Merge returns the page of a namespace whose keys are in two stores, from a page of each store for
-// the same range. A name that is in both stores is not Read.
+// Merge merges two pages into one page of a namespace whose keys are in two stores. The two pages
+// are from the two stores, for the same range. If a name is in both stores, its field Read is not
+// set in the result.
 func Merge(one, two Page, most int) Page {
 	out := Page{More: one.More || two.More}
 	for _, p := range []Page{one, two} {
@@ -21,7 +22,8 @@ func Merge(one, two Page, most int) Page {
 		}
 		names = append(names, n)
 	}
-	// After the last name of a page with More, names of its store may be missing.
+	// If a page has More set, names of its store may be missing after the page's last name. So the
+	// result must end there.
 	for _, p := range []Page{one, two} {
 		if end := len(p.Names) - 1; p.More {
 			names = slices.DeleteFunc(names, func(n Listed) bool { return n.Key.Name > p.Names[end].Key.Name })

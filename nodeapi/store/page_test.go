@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMerge: reading page by page through two stores finds each name of both exactly once, in
-// order. Keys in only one store that were Read stay Read.
+// TestMerge checks that reading two stores page by page finds each name of both stores exactly
+// once, in order. If a key is in only one store and has its field Read set, Read must stay set.
 func TestMerge(t *testing.T) {
 	ctx := t.Context()
 	for seed := range uint64(200) {

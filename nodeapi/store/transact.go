@@ -11,17 +11,17 @@ type Transaction struct {
 	Namespace string
 	Compare   []Comparison
 	Write     []Write
-	// CheckOnly makes the store refuse keys as usual, and otherwise do nothing.
+	// CheckOnly makes the store refuse keys as usual, but otherwise do nothing.
 	CheckOnly bool
 }
 
-// Comparison holds if a key has a version (0: it was never written).
+// Comparison requires that a key has a version. The version 0 means that the key was never written.
 type Comparison struct {
 	Name    string
 	Version wire.Version
 }
 
-// Write sets a key's value or, with Delete, removes it.
+// Write sets the value of a key or, if Delete is set, removes the value.
 type Write struct {
 	Name   string
 	Value  []byte
@@ -30,13 +30,14 @@ type Write struct {
 
 // Transacted is the result of a Transaction.
 type Transacted struct {
-	// Done reports whether all comparisons held. Then everything was written.
+	// Done reports whether all comparisons held, so that everything was written.
 	Done bool
-	// Versions are the versions of the keys in Transaction.Write, in its order, if Done.
+	// Versions has the new versions of the keys in Transaction.Write, in the same order, if Done is
+	// set.
 	Versions []wire.Version
 }
 
-// Names returns the keys of a transaction, each once.
+// Names returns the names of all keys in a transaction, each once.
 func (t *Transaction) Names() []string {
 	names := make([]string, 0, len(t.Compare)+len(t.Write))
 	seen := make(map[string]bool, cap(names))
@@ -54,7 +55,7 @@ func (t *Transaction) Names() []string {
 	return names
 }
 
-// Volatile returns the error that refuses a transaction because of a volatile key.
+// Volatile returns the error for a transaction that contains a volatile key.
 func Volatile(key Key) error {
 	return nodeapi.Errorf(nodeapi.CodeInvalidArgument,
 		"use durable keys, of a namespace that is durable by its policy; or cas, for one key",

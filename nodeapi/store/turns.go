@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Turns makes callers with the same key, or the same namespace (a Key without a name), take turns.
+// Turns makes callers with the same key take turns. A Key without a name stands for its namespace.
 type Turns struct {
 	mu   sync.Mutex
 	keys map[Key]*turn
@@ -13,10 +13,10 @@ type Turns struct {
 
 type turn struct {
 	wanted int
-	held   chan struct{} // contains an element while a caller has the turn
+	held   chan struct{} // has an element while a caller has the turn
 }
 
-// Wait waits for a turn. done ends the turn.
+// Wait waits for a turn. The caller must call done to end the turn.
 func (t *Turns) Wait(ctx context.Context, key Key) (done func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {

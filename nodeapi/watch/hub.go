@@ -1,6 +1,6 @@
-// Package watch notifies watchers of the newest committed versions of keys.
+// Package watch notifies watchers of the newest committed versions of keys. Package
 // nodeapi/watch/watchrules decides about each notification, and describes and tests the guarantees.
-// This package has the clock, the reads, and the goroutines that notify.
+// This package has the clock, makes the reads, and runs the goroutines that notify watchers.
 package watch
 
 import (
@@ -19,27 +19,31 @@ import (
 
 // Reader reads watched keys.
 type Reader interface {
-	// Read is a linearizable read of a key. A key that does not exist is not found, which is not an
-	// error. See [watchrules.Reading] for the rest of its result.
+	// Read reads a key linearizably. If the key does not exist, the result says so without an
+	// error. See [watchrules.Reading] for the other fields of the result.
 	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
-	// List is like [store.Store]'s List.
+	// List does what the method List of [store.Store] does.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
 }
 
-// Config has the hub's limits; 0 means the default at the beginning of the comment.
+// Config has the limits of a hub. If a field is 0, the default at the beginning of its comment
+// applies.
 type Config struct {
-	Round       time.Duration // 5 s: interval between reads of a key of which the network sends notifications
-	Unhelped    time.Duration // 500 ms: interval between reads of any other key
-	Retry       time.Duration // 50 ms: pause after a failed read; it grows
-	Suspect     time.Duration // 200 ms: minimum time between two reads of all keys of a chain after gaps
-	Reads       int           // 64: maximum number of reads under way
-	ReadTimeout time.Duration // 2 s
-	Listing     time.Duration // 500 ms: interval between lists of the names under a watched prefix
-	Keys        int           // 131072: maximum number of watched keys; beyond it CodeQuotaExceeded
-	AtOnce      int           // 256: maximum number of changes in one call of tell
-	// Follow makes the network call Notified or SuspectID for commits of a KEY_ID, beginning soon,
-	// until stop is called. It does not call them before it returns. nil: the network sends no
-	// notifications.
+	Round    time.Duration // 5 s: interval between reads of a key for which the network sends notifications
+	Unhelped time.Duration // 500 ms: interval between reads of a key for which the network sends no notifications
+	Retry    time.Duration // 50 ms: pause after a failed read, which grows with each failure
+	// 200 ms: minimum time between two reads of all keys of a chain because notifications are
+	// missing
+	Suspect     time.Duration
+	Reads       int           // 64: maximum number of concurrent reads
+	ReadTimeout time.Duration // 2 s: timeout of a read
+	Listing     time.Duration // 500 ms: interval between lists of the names with a watched prefix
+	// 131072: maximum number of watched keys; beyond it, watches fail with CodeQuotaExceeded
+	Keys   int
+	AtOnce int // 256: maximum number of changes in one call of tell
+	// Follow makes the network call Notified or SuspectID when a KEY_ID is committed. The calls
+	// begin soon after Follow, and continue until stop is called. Follow does not call them before
+	// it returns. If Follow is nil, the network sends no notifications.
 	Follow func(id wire.Key) (stop func())
 }
 
@@ -63,7 +67,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Hub is all watches of a node.
+// Hub has all watches of a node.
 type Hub struct {
 	config Config
 	reader Reader
@@ -76,24 +80,24 @@ type Hub struct {
 	machine  *watchrules.Machine
 	last     watchrules.Watcher
 	watchers map[watchrules.Watcher]*watcher
-	names    map[store.Key]*names // by namespace and prefix
-	follows  map[wire.Key]func()  // functions that end what Config.Follow has begun
-	until    time.Duration        // run sleeps until this time, unless it is woken
-	wake     chan struct{}        // wakes run, because reads may be due earlier
+	names    map[store.Key]*names // the names with each watched prefix, by namespace and prefix
+	follows  map[wire.Key]func()  // for each followed KEY_ID, the function that Config.Follow returned
+	until    time.Duration        // time until which run sleeps, unless it is woken
+	wake     chan struct{}        // wakes run earlier, because a read may be due
 }
 
-// watcher is one Watch.
+// watcher is the state of one call of Watch.
 type watcher struct {
 	id    watchrules.Watcher
 	watch store.Watch
-	ready chan struct{} // capacity one: there are changes to take
-	ended chan error    // capacity one: a key cannot be read, and trying again will not help
+	ready chan struct{} // has an element if there are changes to take; capacity one
+	ended chan error    // has the error if a key cannot be read and trying again will not help; capacity one
 
-	// For a watch with a prefix; otherwise these are empty.
-	names     *names           // names under the prefix
-	listing   <-chan time.Time // time of the next listing
-	notBefore time.Duration    // a list that began earlier is too old
-	failures  int              // failed listings in a row
+	// The following fields are used only by a watch with a prefix.
+	names     *names           // names with the watched prefix
+	listing   <-chan time.Time // receives when the next list is due
+	notBefore time.Duration    // a list that began before this time is too old
+	failures  int              // number of consecutive lists that failed
 }
 
 // NewHub makes a hub without watchers. Close ends it.
@@ -109,7 +113,7 @@ func NewHub(reader Reader, config Config) *Hub {
 	return h
 }
 
-// Close ends all watches with CodeDraining, and waits for reads under way.
+// Close ends all watches with CodeDraining. It waits for reads under way.
 func (h *Hub) Close() {
 	h.stop()
 	h.work.Wait()
@@ -123,8 +127,8 @@ func (h *Hub) Close() {
 
 func (h *Hub) now() time.Duration { return time.Since(h.start) }
 
-// Watch implements [store.Store]'s Watch. Its stack frame is small, because there are many watches,
-// and each uses its stack while it waits.
+// Watch implements the method Watch of [store.Store]. Its stack frame is small, because there are
+// many watches, and each keeps its stack while it waits.
 func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	me, err := h.enter(&w)
 	defer h.leave(me)
@@ -147,7 +151,7 @@ func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change
 var errDraining = &nodeapi.Error{Code: nodeapi.CodeDraining, Message: "the server of this node is shutting down",
 	Do: "connect again, and watch from the versions that you have"}
 
-// enter makes a watcher. leave must be called afterwards, even if there was an error.
+// enter adds a watcher. The caller must call leave afterwards, even if enter returned an error.
 func (h *Hub) enter(w *store.Watch) (*watcher, error) {
 	me := &watcher{watch: *w, ready: make(chan struct{}, 1), ended: make(chan error, 1)}
 	h.mu.Lock()
@@ -179,7 +183,7 @@ func (h *Hub) leave(me *watcher) {
 	h.drive()
 }
 
-// listAgain lists the names under the watcher's prefix, and schedules the next listing.
+// listAgain lists the names with the watcher's prefix, and schedules the next list.
 func (h *Hub) listAgain(ctx context.Context, me *watcher) error {
 	err := h.list(ctx, me.id, me, me.notBefore)
 	me.notBefore = h.now() + h.config.Listing/2
@@ -219,17 +223,17 @@ func (h *Hub) follow(id watchrules.Watcher, me *watcher, key store.Key) error {
 	return nil
 }
 
-// names is the names under a prefix, shared by all its watchers.
+// names has the names with one prefix. All watchers of the prefix share it.
 type names struct {
 	namespace, prefix string
-	users             int // guarded by Hub.mu
+	users             int // number of watchers; guarded by Hub.mu
 
 	mu    sync.Mutex
-	began time.Duration // start of the newest list; 0: there is none
+	began time.Duration // time when the newest list began; 0 if there was none
 	keys  []store.Key
 }
 
-// open returns the names under a prefix, and adds a user.
+// open returns the entry for a prefix, and counts a new user of it.
 func (h *Hub) open(namespace, prefix string) *names {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -251,7 +255,7 @@ func (h *Hub) release(n *names) {
 	}
 }
 
-// listed returns the first list that began after the given moment.
+// listed returns the result of a list that began after notBefore.
 func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]store.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -268,8 +272,8 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 	return keys, err
 }
 
-// list updates the names under the watcher's prefix. It releases deleted names when their watcher
-// was told of the deletion.
+// list updates the names with the watcher's prefix. It releases a deleted name when the watcher has
+// got the report of its deletion.
 func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)
 	if err != nil {
@@ -293,7 +297,7 @@ func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notB
 	return nil
 }
 
-// fatal reports whether trying again will not help.
+// fatal reports whether an error is permanent, so that trying again will not help.
 func fatal(err error) bool {
 	for _, code := range []nodeapi.Code{nodeapi.CodePermissionDenied, nodeapi.CodeInvalidArgument,
 		nodeapi.CodeQuotaExceeded} {
@@ -304,7 +308,8 @@ func fatal(err error) bool {
 	return false
 }
 
-// drive wakes watchers that have pending changes, and begins reads that are due. h.mu is held.
+// drive wakes watchers that have pending changes, and starts reads that are due. The caller holds
+// h.mu.
 func (h *Hub) drive() {
 	for _, id := range h.machine.Ready() {
 		if w := h.watchers[id]; w != nil {
@@ -321,7 +326,7 @@ func (h *Hub) drive() {
 		}
 		if follow && h.config.Follow != nil {
 			h.follows[id] = h.config.Follow(id)
-			h.machine.SuspectID(h.now(), id) // finds earlier commits
+			h.machine.SuspectID(h.now(), id) // a read finds commits that happened before Follow took effect
 		}
 	}
 	if next, any := h.machine.Next(); any && next < h.until {
@@ -332,10 +337,10 @@ func (h *Hub) drive() {
 	}
 }
 
-// never is the time of run's next check if there is nothing to wait for.
+// never is the time of run's next check if nothing is due.
 const never = math.MaxInt64
 
-// run begins reads when they are due.
+// run starts reads when they are due.
 func (h *Hub) run() {
 	for {
 		h.mu.Lock()
@@ -385,7 +390,7 @@ func (h *Hub) read(r watchrules.Read) {
 	h.drive()
 }
 
-// Notified processes a notification of a commit under a KEY_ID.
+// Notified processes a notification that a KEY_ID was committed.
 func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -393,7 +398,8 @@ func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []by
 	h.drive()
 }
 
-// Suspect makes a watched key be read soon, because it has changed and its new value is not known.
+// Suspect makes the hub read a watched key soon. The key has changed, and its new value is not
+// known.
 func (h *Hub) Suspect(key store.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -401,7 +407,7 @@ func (h *Hub) Suspect(key store.Key) {
 	h.drive()
 }
 
-// SuspectID is like Suspect, for a KEY_ID.
+// SuspectID does what Suspect does, for a KEY_ID.
 func (h *Hub) SuspectID(id wire.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -409,7 +415,7 @@ func (h *Hub) SuspectID(id wire.Key) {
 	h.drive()
 }
 
-// SuspectAll makes all keys be read soon, because notifications may have been lost.
+// SuspectAll makes the hub read all watched keys soon, because notifications may have been lost.
 func (h *Hub) SuspectAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -417,7 +423,7 @@ func (h *Hub) SuspectAll() {
 	h.drive()
 }
 
-// Counts returns the numbers of found versions, by how they were found.
+// Counts returns how many versions were found, by the way in which they were found.
 func (h *Hub) Counts() watchrules.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// memory is a store in memory that is read over a network that sometimes fails.
+// memory is a store in memory. Its network sometimes fails.
 type memory struct {
 	*store.Memory
 	mu    sync.Mutex
 	ids   map[store.Key]wire.Key
-	fail  error // error of every read
-	fails int   // percentage of further reads that fail
+	fail  error // if not nil, every read returns this error
+	fails int   // percentage of reads that fail
 	lists int
 }
 
@@ -63,7 +63,7 @@ func newMemory() *memory { return &memory{Memory: store.NewMemory(100), ids: map
 var quick = Config{Round: 100 * time.Millisecond, Unhelped: 50 * time.Millisecond, Retry: time.Millisecond,
 	Suspect: 5 * time.Millisecond, Listing: 10 * time.Millisecond}
 
-// told is the changes that a watcher got.
+// told has the changes that a watcher got.
 type told struct {
 	mu     sync.Mutex
 	newest map[string]store.Change
@@ -96,9 +96,9 @@ func until(t *testing.T, what string, holds func() bool) {
 	poll.Until(t, 20*time.Second, what, holds)
 }
 
-// There are writers, watchers of which some are slow, and a network that loses a third of its
-// notifications and a fifth of the reads. In the end every watcher has the newest version of each
-// key.
+// TestWatchers runs writers and watchers, some of which are slow. The network loses a third of its
+// notifications and a fifth of the reads. At the end every watcher must have the newest version of
+// each key.
 func TestWatchers(t *testing.T) { synctest.Test(t, watchersSeeTheNewest) }
 
 func watchersSeeTheNewest(t *testing.T) {
@@ -173,7 +173,8 @@ func watchersSeeTheNewest(t *testing.T) {
 	}
 }
 
-// Names under a prefix are created and deleted. Many watchers of the prefix share one list.
+// TestPrefix checks watchers of the same prefix, while names with the prefix are created and
+// deleted. All watchers must share one list.
 func TestPrefix(t *testing.T) { synctest.Test(t, prefixIsListedOnce) }
 
 func prefixIsListedOnce(t *testing.T) {
@@ -201,7 +202,7 @@ func prefixIsListedOnce(t *testing.T) {
 	time.Sleep(rounds * quick.Listing)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// a list that began up to half a round ago is used again
+	// a list that began up to half a round ago may be used again
 	if n := m.lists - before; n < rounds || n > 2*rounds {
 		t.Errorf("%d lists in %d rounds", n, rounds)
 	}
@@ -240,7 +241,8 @@ func watchesEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkFanOut measures one commit of a key with 100,000 watchers, until all of them have it.
+// BenchmarkFanOut measures the time from one commit of a key until all of its 100,000 watchers have
+// got it.
 func BenchmarkFanOut(b *testing.B) {
 	const watchers = 100_000
 	m := newMemory()

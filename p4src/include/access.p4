@@ -5,9 +5,9 @@
  *                 │ yes                  └────────┘          │ yes
  *                 └─────────────────────────────────────────▶└──▶ Lease
  *
- * May the packet's principal use the key's realm in this way? The switch that gives the answer
- * checks this before it uses any register: a member for a READ, the head for a write, and the tail
- * again for a write that comes down the chain.
+ * Checks whether the packet's principal may use the key's realm in this way. The switch that gives
+ * the answer checks this before it uses any register: a member for a READ, the head for a write,
+ * and the tail again for a write that comes down the chain.
  *
  * A hidden key is one whose first write is on its way. Its slot may hold the value of an earlier
  * key, so a client's READ, WRITE or CAS finds no key here, as if there were no entry.
@@ -27,9 +27,9 @@ control Access(in headers_t hdr, inout metadata_t meta) {
         may_read = read;
         may_write = write;
     }
-    /* What principals may do in other realms than their own; without an entry, nothing. The table
-     * is not consulted for a principal in the realm of its own number, nor for the controller: they
-     * may do everything. */
+    /* Rights of principals in realms other than their own. Without an entry, a principal has no
+     * right there. The table is not consulted for the controller, or for a principal in the realm
+     * of its own number, because these may do everything. */
     @id(0x02E00EEF)
     @entry_restriction("principal != 0 && principal != 65535 && realm != 0 && realm < 32768")
     table access {
@@ -61,8 +61,8 @@ control Access(in headers_t hdr, inout metadata_t meta) {
                 if (!allowed && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
                     meta.decision = { verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED };
                 } else if (!allowed) {
-                    /* The head has accepted the request. The tail does not answer that it was not
-                     * executed, because a later tail may still execute it. */
+                    /* The head has accepted the request. The tail denies it, but does not answer
+                     * DENIED, because a later tail may still execute the request. */
                     meta.decision = { verdict_t.DROP, 0, EVENT_DENIED };
                 }
                 if (!allowed) {

@@ -23,8 +23,8 @@
 #include "events.p4"
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
-    /* By ingress port: the rate of packets that a host may send. A cell that is not configured sets
-     * no limit. */
+    /* The rate of packets that a host may send, by ingress port. A cell without a configuration
+     * sets no limit. */
     @id(0x14B2FC52) METER(512) host_rate;
 
     @id(0x0142FD43)

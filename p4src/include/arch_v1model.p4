@@ -13,7 +13,7 @@
 #define COUNTER(SIZE) counter(SIZE, CounterType.packets)
 #define COUNT(CTR, INDEX) CTR.count(INDEX)
 #define METER(SIZE) meter(SIZE, MeterType.packets)
-/* Sets EXCEEDED to whether one more packet is above the meter's peak rate. */
+/* Sets EXCEEDED to true if one more packet would exceed the meter's peak rate. */
 #define METER_EXCEEDED(METER, INDEX, EXCEEDED) \
     { bit<2> colour = 0; METER.execute_meter<bit<2>>((bit<32>)INDEX, colour); EXCEEDED = colour == 2; }
 /* v1model verifies checksums in a separate control. */

@@ -17,8 +17,8 @@
 #include "headers.p4"
 #include "events.p4"
 
-/* Packets from the controller (Admission has checked that). They are for this switch, whatever
- * their address. */
+/* Handles packets from the controller (Admission has checked their port). Such packets are for this
+ * switch, whatever their destination address is. */
 control DispatchController(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netcraq.KV_OP == kv_op_t.LEASE) {

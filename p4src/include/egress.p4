@@ -13,8 +13,8 @@
 
 #include "headers.p4"
 
-/* Tells a server behind the port which value was committed, but not who wrote it. Only a host port
- * carries this packet, so no other switch receives it. */
+/* Makes the copy a NOTIFY, which tells a server behind the port the committed value, but not the
+ * writer. Only a host port carries a NOTIFY, so no other switch receives it. */
 control Notify(inout headers_t hdr, in bit<9> egress_port, inout bool drop) {
     @id(0x01E63A27)
     @action_restriction("udp_port != 0")

@@ -39,7 +39,7 @@ enum bit<8> kv_op_t {
 
 /* The netcraq.flags of requests and of packets between switches. In replies the same byte is the
  * status. */
-const bit<8> EVENTUAL        = 0x01;     // READ: the last committed value of any member will do
+const bit<8> EVENTUAL        = 0x01;     // READ: any member may answer with its last committed value
 const bit<8> DIRTY_FORWARDED = 0x02;     // READ: a switch has forwarded it to the tail
 const bit<8> TO_HEAD         = 0x04;     // WRITE, CAS: a switch has forwarded it to the head
 const bit<8> STAMPED         = 0x08;     // WRITE, CAS: the head has decided, and set the epoch
@@ -84,9 +84,9 @@ enum bit<8> trust_t {
  * 6864). netcraq.epoch would be free in a client's request, but a STAMPED write needs it for the
  * epoch, and the principal must stay with the write down to the tail. */
 typedef bit<16> principal_t;
-const principal_t CONTROLLER = 0xFFFF;    // of packets from the CPU port; may do everything. No port has it or 0
-/* The bits of a realm in key_index, and of the principal that owns it. The bit above them marks the
- * key as closed. */
+const principal_t CONTROLLER = 0xFFFF;    // of packets from the CPU port, with all rights; no port has it or 0
+/* The mask of a realm's bits in key_index, which are also the bits of the owning principal. The bit
+ * above them marks the key as closed. */
 const principal_t REALM = 0x7FFF;
 /* The realm of a hidden key, whose first write is not committed yet. Only the controller and the
  * chain's own packets find the key. */
@@ -200,7 +200,7 @@ struct headers_t {
  * into that architecture's metadata. */
 struct forwarding_t {
     bool    drop;
-    bool    routed;             // egress_port is set
+    bool    routed;             // true if egress_port is set
     bit<9>  egress_port;
     bit<16> multicast_group;    // if not 0, replaces egress_port
 }
@@ -223,27 +223,27 @@ enum bit<8> chain_op_t {
 enum bit<8> verdict_t {
     PASS              = 0,    // route it unchanged
     DROP              = 1,
-    FORWARD_TO_HEAD   = 2,    // to another address, still the same request
+    FORWARD_TO_HEAD   = 2,    // send the same request to the head
     FORWARD_TO_NEXT   = 3,
     FORWARD_TO_TAIL   = 4,
     FORWARD_TO_STORE  = 5,
-    ANSWER            = 6,    // from the chain's service address
-    ANSWER_FROM_HERE  = 7,    // from the request's destination address
+    ANSWER            = 6,    // answer from the chain's service address
+    ANSWER_FROM_HERE  = 7,    // answer from the request's destination address
     ANSWER_CONTROLLER = 8,
     ACKNOWLEDGE       = 9     // turn it into the chain's ACK
 }
 
-/* Any stage of Chain may set it. The last one set counts, and Reply carries it out. */
+/* What happens to a packet. Any stage of Chain may set it; Reply carries out the last one set. */
 struct decision_t {
     verdict_t verdict;
-    bit<8>    status;         // of an answer; for a forwarded request: flags to set
+    bit<8>    status;         // the status of an answer, or the flags to set in a forwarded request
     bit<8>    event;
 }
 
 /* The packet's session, as SessionRequest and SessionVersion find it. */
 struct session_t {
     bool    used;             // this switch has a record of the packet's session ...
-    bool    write;            // ... and the packet may change it
+    bool    write;            // the packet may change this switch's record of its session
     bool    anew;             // the packet starts a new lease of the session
     bool    newer;            // the packet's request is newer than the recorded one
     bool    equal;
@@ -259,7 +259,7 @@ struct version_t {
     bit<64> latest;
     bool    dirty;
     bool    newer;            // this switch takes over the packet's version
-    bool    newest;           // ... and has not seen a newer one
+    bool    newest;           // this switch takes it over and has not seen a newer version
     bool    assigned;         // the head has given the packet a new version
     bool    full;             // no dirty cell is free (PAPER_WRITE_BOUND)
     bool    outdated;         // the slot has a version of a later epoch than this head's configuration
@@ -277,7 +277,7 @@ struct chain_t {
     bool        known;
     role_t      role;
     bit<1>      frozen;            // refuse every write, during a role change
-    bit<1>      lease_required;    // 0: the paper's fail-stop assumption, no leases
+    bit<1>      lease_required;    // 0: no leases (the paper's fail-stop assumption)
     bit<16>     epoch;
     ipv4_addr_t head_addr;
     ipv4_addr_t next_addr;
@@ -303,7 +303,7 @@ METADATA metadata_t {
     principal_t  realm;           // realm that owns the key; REALM: only the controller may use the key
     bit<1>       closed;          // the head accepts writes of the key only from the controller
     bool         stranger;        // a chain packet from a port by which the chain does not send it
-    bool         hearsay;         // a reply not from the tail's side or the chain's address: do not learn from it
+    bool         hearsay;         // do not learn from this reply: it is not from the tail's side or the chain's address
     bool         watched;         // the key has watchers, which get copies of its acknowledgements
     bool         acknowledge;     // send ACKs by the other ports of the tree, along with the reply
     bit<8>       event;

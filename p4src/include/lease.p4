@@ -5,8 +5,8 @@
  *   READ, ASSIGN└──────────────┘
  *   LEASE: changes lease_expiry; the answer says how much of the lease is left
  *
- * May this switch answer for the present state? A switch without a live lease may have been
- * replaced.
+ * Checks whether this switch may answer for the present state. A switch without a live lease may
+ * have been replaced.
  */
 #ifndef NETCRAQ_LEASE_P4
 #define NETCRAQ_LEASE_P4
@@ -15,7 +15,7 @@
 #include "events.p4"
 
 control Lease(inout headers_t hdr, inout metadata_t meta) {
-    /* By chain: the end of this switch's permission to answer reads, on its own clock. */
+    /* The end of this switch's permission to answer reads, on its own clock, by chain. */
     @id(0x165F2899) REGISTER(bit<64>, 256) lease_expiry;
 
     apply {

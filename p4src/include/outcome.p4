@@ -18,9 +18,9 @@
 #define DIRTY_CELL(VERSION) (1 + ((bit<32>)VERSION & (DIRTY_CELLS - 1)))
 
 control ReadOutcome(inout headers_t hdr, inout metadata_t meta) {
-    /* By slot: the READs answered here. */
+    /* The number of READs that this switch answered, by slot. */
     @id(0x12EEBF8E) COUNTER(SLOTS) slot_reads;
-    /* By slot: the READs forwarded to the tail. */
+    /* The number of READs that this switch forwarded to the tail, by slot. */
     @id(0x125B17CA) COUNTER(SLOTS) slot_forwards;
 
     apply {

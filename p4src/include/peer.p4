@@ -4,8 +4,8 @@
  *   Lookup ──▶ STAMPED, ACK, a reply, or ─▶│ chain_peer │
  *              in the controller's name    └────────────┘ no ───▶ dropped (Dispatch)
  *
- * Does the chain send this message by this port? A fabric port leads to another switch, and whoever
- * has taken over that switch can send anything. So this switch accepts a chain's message only from
+ * Checks whether the chain sends this message by this port. A fabric port leads to another switch,
+ * which an attacker may have taken over. So this switch accepts a chain's message only from
  * a port on the message's route: a stamped write from the predecessor's side, an ACK from the
  * tail's side, an answer from a member's side. A switch outside a chain can then neither write the
  * chain's keys nor answer for it.

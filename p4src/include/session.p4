@@ -14,7 +14,7 @@
 #include "headers.p4"
 
 control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
-    /* By session: the number of its last request. */
+    /* The number of the last request, by session. */
     @id(0x16E1CCC2) REGISTER(bit<32>, SESSIONS) session_request;
 
     apply {
@@ -52,7 +52,7 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
-    /* By session: the version that its last request was given; 0 if that request was not
+    /* The version that a session's last request got, by session. It is 0 if that request was not
      * executed. */
     @id(0x16F47132) REGISTER(bit<64>, SESSIONS) session_version;
 

@@ -13,9 +13,9 @@
 #include "headers.p4"
 
 control Version(inout headers_t hdr, inout metadata_t meta) {
-    /* By slot: the committed version (64 bits) and the latest version (64). */
+    /* The committed version (64 bits) and the latest version (64), by slot. */
     @id(0x168D9867) REGISTER(bit<128>, SLOTS) versions;
-    /* By slot: the writes accepted here. */
+    /* The number of writes that this switch accepted, by slot. */
     @id(0x12542DD9) COUNTER(SLOTS) slot_writes;
 
     apply {
@@ -77,7 +77,7 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control SlotWriter(inout headers_t hdr, inout metadata_t meta) {
-    /* By slot: session (16 bits) and request (32) of the newest accepted write. */
+    /* The session (16 bits) and request number (32) of the newest accepted write, by slot. */
     @id(0x16F9D31D) REGISTER(bit<48>, SLOTS) slot_writer;
 
     apply {

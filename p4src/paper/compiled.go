@@ -1,6 +1,6 @@
-// Package paper holds NetCRAQ as the paper "Scalable Data Plane Caching for Kubernetes" (CNSM 2022)
-// describes it, as p4c compiled it. netcraq_paper.p4 is the source, and README.md lists what the
-// paper says and what the program adds. The program is for reading and for measurements
+// Package paper embeds a compiled P4 program: NetCRAQ as the paper "Scalable Data Plane Caching for
+// Kubernetes" (CNSM 2022) describes it. The source is netcraq_paper.p4. README.md lists what the
+// paper says and what the program adds. The program serves as an illustration and for measurements
 // (experiments/paperchain runs it). Package p4src has the program that NetCRAQ ships.
 package paper
 
@@ -13,7 +13,7 @@ import (
 //go:embed compiled/netcraq_paper.json.gz compiled/netcraq_paper.p4info.txtpb
 var compiled embed.FS
 
-// Compiled returns the program: the BMv2 JSON and the P4Info in protobuf text form.
+// Compiled returns the BMv2 JSON of the program, and its P4Info in protobuf text form.
 func Compiled() (json, p4info []byte, err error) {
 	if json, err = compiled.ReadFile("compiled/netcraq_paper.json.gz"); err != nil {
 		return nil, nil, err

@@ -78,7 +78,7 @@ header udp_t {
  * uses the other 14 bits for the number of a write. */
 header netcraq_t {
     kv_op_t   KV_OP;
-    version_t version;       // of a WRITE or an ACKNOWLEDGE: numbers the writes of a key, from 1; 0: not numbered yet
+    version_t version;       // the number of a WRITE or an ACKNOWLEDGE of a key, from 1; 0: not numbered yet
     bit<32>   KEY_ID;        // the key's index in the registers
     bit<128>  VALUE;
 }
@@ -122,7 +122,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             default: accept;
         }
     }
-    /* Requests are sent to PAPER_PORT, replies are sent from it. */
+    /* Requests have the destination port PAPER_PORT, and replies have it as their source port. */
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port, hdr.udp.src_port) {

@@ -1,8 +1,8 @@
-// Package api has the resource Pipelet, which declares a copy of records from sources to
-// destinations.
+// Package pipeletapi defines the Kubernetes resource Pipelet, which declares that records are
+// copied from sources to destinations.
 //
-// go generate makes zz_generated.deepcopy.go and the CRD (pipelets/deploy/crd) from the comments
-// here.
+// "go generate" makes zz_generated.deepcopy.go and the CRD (pipelets/deploy/crd) from the types and
+// comments in this file.
 //
 // +kubebuilder:object:generate=true
 // +groupName=netcraq.io
@@ -17,23 +17,23 @@ import (
 
 //go:generate env GOWORK=off go tool -modfile=../../cni-plugin/api/generate/go.mod controller-gen object crd:maxDescLen=400,allowDangerousTypes=true paths=. output:crd:dir=../deploy/crd
 
-// APIVersion and Kind of a Pipelet.
+// These are the API version and the kind of a Pipelet.
 const (
 	APIVersion = "netcraq.io/v1alpha1"
 	Kind       = "Pipelet"
 )
 
-// GroupVersion is the group and version of the kinds here.
+// GroupVersion is the API group and version of the types in this package.
 var GroupVersion = schema.GroupVersion{Group: "netcraq.io", Version: "v1alpha1"}
 
-// AddToScheme adds the kinds here to a scheme.
+// AddToScheme adds the types in this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Pipelet{}, &PipeletList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// Pipelet declares copies of records from sources to destinations.
+// Pipelet declares that records are copied from sources to destinations.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -64,29 +64,29 @@ type PipeletList struct {
 	Items           []Pipelet `json:"items"`
 }
 
-// Values of Status.State.
+// These are the values of Status.State.
 const (
 	Starting  = "Starting"
 	Running   = "Running"
-	Failing   = "Failing"   // a worker cannot continue; it tries again
-	Invalid   = "Invalid"   // the specification is wrong
-	Suspended = "Suspended" // as requested
+	Failing   = "Failing"   // a worker cannot continue at present, and tries again
+	Invalid   = "Invalid"   // the specification is not valid
+	Suspended = "Suspended" // the specification requests that the pipelet does not run
 )
 
-// Ready is the type of the condition that all workers run.
+// Ready is the type of the condition that says that all workers run.
 const Ready = "Ready"
 
 // Status is a pipelet's status.
 type Status struct {
 	// State is Starting, Running, Failing, Invalid or Suspended.
 	State string `json:"state,omitempty"`
-	// Assigned is the replica of the operator that shall run the pipelet.
+	// Assigned is the replica of the operator that should run the pipelet.
 	Assigned string `json:"assigned,omitempty"`
-	// Lag is the time, in seconds, for which there have been records that the slowest worker has
-	// not written. 0: all known records are written.
+	// Lag is the time, in seconds, for which the slowest worker has had records that it has not
+	// written. The value 0 means that all known records are written.
 	Lag string `json:"lag,omitempty"`
-	// Rate is the number of records a second that all workers have written, averaged over about ten
-	// seconds.
+	// Rate is the number of records per second that all workers have written, averaged over about
+	// ten seconds.
 	Rate string `json:"rate,omitempty"`
 	// Rows is the number of rows that all workers have written since the pipelet was created.
 	Rows int64 `json:"rows,omitempty"`
@@ -100,27 +100,28 @@ type Status struct {
 	Workers    []Worker           `json:"workers,omitempty"`
 }
 
-// Worker is the status of a worker, which copies from one source to one destination.
+// Worker is the status of one worker, which copies records from one source to one destination.
 type Worker struct {
 	Src int32 `json:"src"`
 	Dst int32 `json:"dst"`
-	// State has the values of the pipelet's state.
+	// State has the same values as the state of the pipelet.
 	State string `json:"state"`
 	// Reason and Message say why the worker does not run.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Offset is the position up to which the source was read: the source's epoch, a revision or an
-	// offset and, if several records share it, the last of these.
+	// Offset is the position up to which the source was read. It has the source's epoch and a
+	// revision or an offset. If several records have the same revision, it also has the last record
+	// that was read.
 	Offset string `json:"offset,omitempty"`
 	Rows   int64  `json:"rows"`
 	Lag    string `json:"lag,omitempty"`
 }
 
-// Spec is the specification.
+// Spec is the specification of a pipelet.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.flow)||!has(self.state)",message="no flow"
 type Spec struct {
-	// Src are the sources. Each record goes to each destination.
+	// Src are the sources. Each record of a source is copied to each destination.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Src []Store `json:"src"`
@@ -128,29 +129,31 @@ type Spec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Dst []Store `json:"dst"`
-	// Flow is a SELECT of DuckDB over the table src. Without one, records arrive unchanged.
+	// Flow is a SELECT statement for DuckDB over the table src. Without a flow, records are copied
+	// unchanged.
 	// +kubebuilder:validation:MaxLength=16384
 	Flow string `json:"flow,omitempty"`
-	// State is a SELECT that computes the next table state from the tables src and state. The flow
-	// sees the result. The destination stores it.
+	// State is a SELECT statement that computes the next content of the table state from the tables
+	// src and state. The flow sees the new content, and the destination stores it.
 	// +kubebuilder:validation:MaxLength=16384
 	State string `json:"state,omitempty"`
-	// Interval is the length of a window, in seconds: the records of a window are one batch. 0: no
-	// windows.
+	// Interval is the length of a window in seconds. The records of a window form one batch. The
+	// value 0 means no windows.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`
-	// Rate is the maximum average number of records a second that a worker reads. 0: no limit.
+	// Rate is the maximum average number of records per second that a worker reads. The value 0
+	// means no limit.
 	// +kubebuilder:validation:Minimum=0
 	Rate float64 `json:"rate,omitempty"`
 	// EOIO requests that each record arrives exactly once, in order. Without it, records arrive at
 	// least once.
 	EOIO bool `json:"eoio,omitempty"`
-	// Suspend stops the pipelet. Later it continues from its position.
+	// Suspend stops the pipelet. When it is unset, the pipelet continues from its position.
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// Store is a store of exactly one kind.
+// Store is a source or a destination. Exactly one of its fields is set.
 //
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:MaxProperties=1
@@ -167,55 +170,56 @@ type Store struct {
 	Stream *Stream `json:"stream,omitempty"`
 }
 
-// Etcd is the keys of an etcd that begin with a prefix.
+// Etcd selects the keys of an etcd that begin with a prefix.
 type Etcd struct {
 	// Endpoints are http:// or https:// addresses of the cluster's members.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Endpoints []string `json:"endpoints"`
-	// Prefix begins the keys in the store; the flow's keys do not have it.
+	// Prefix is the prefix of the keys in etcd. The keys that the flow sees do not have it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Prefix string `json:"prefix"`
-	// Secret is the name of a Secret with the keys ca.crt, and tls.crt with tls.key or username
-	// with password, as needed.
+	// Secret is the name of a Secret with the credentials. Its keys are ca.crt, and tls.crt with
+	// tls.key or username with password, as needed.
 	Secret string `json:"secret,omitempty"`
 }
 
-// PostgreSQL is a table of a database.
+// PostgreSQL selects a table of a database.
 type PostgreSQL struct {
 	// Address is HOST:PORT.
 	Address string `json:"address"`
-	// Database is the database's name.
+	// Database is the name of the database.
 	Database string `json:"database"`
-	// Table is the table's name, preceded by its schema's name and a dot unless the schema is
-	// public.
+	// Table is the name of the table. Unless its schema is public, the schema's name and a dot
+	// precede it.
 	// +kubebuilder:validation:MaxLength=127
 	Table string `json:"table"`
-	// Append applies to destinations: every row is inserted, and a deleted key becomes a row with a
-	// NULL value. Without it, a row replaces the row with the same key.
+	// Append applies to destinations. With it, every row is inserted, and a deleted key becomes a
+	// row with a NULL value. Without it, a row replaces the existing row with the same key.
 	Append bool `json:"append,omitempty"`
-	// Secret is the name of a Secret with the keys username, password, and ca.crt or tls.crt with
-	// tls.key, as needed.
+	// Secret is the name of a Secret with the credentials. Its keys are username, password, and
+	// ca.crt or tls.crt with tls.key, as needed.
 	Secret string `json:"secret,omitempty"`
 }
 
-// Parquet is a folder with files of Apache Parquet, one for each batch.
+// Parquet selects a folder with Apache Parquet files. A destination writes one file for each batch.
 type Parquet struct {
 	// Path is the folder's path on the machine that runs the pipelet.
 	// +kubebuilder:validation:MinLength=1
 	Path string `json:"path"`
 }
 
-// Chain is the keys of NetCRAQ's chains that begin with a prefix.
+// Chain selects the keys of NetCRAQ's chains that begin with a prefix.
 type Chain struct {
-	// Namespace is the keys' namespace.
+	// Namespace is the namespace of the keys.
 	Namespace string `json:"namespace"`
-	// Prefix begins the keys in the store; the flow's keys do not have it.
+	// Prefix is the prefix of the keys in the namespace. The keys that the flow sees do not have
+	// it.
 	Prefix string `json:"prefix"`
 }
 
-// Stream is a stream of the node that runs the pipelet.
+// Stream selects a stream of the node on which the pipelet runs.
 type Stream struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Position is the place up to which a source was read, including the record that it names. The zero
-// Position is before the first record. A machine compares positions only for equality.
+// Position is a position in a source, just after the last record that was read. The zero Position
+// is before the first record. A machine compares positions only for equality.
 type Position struct {
-	// Epoch identifies the source's lifetime: a cluster's id, a stream's incarnation. Other fields
-	// are valid only within it.
+	// Epoch identifies the lifetime of the source, for example by a cluster's id or a stream's
+	// incarnation. The other fields are valid only within it.
 	Epoch string `json:"epoch,omitempty"`
-	// Seq is a revision or an offset.
+	// Seq is a revision or an offset, depending on the source.
 	Seq uint64 `json:"seq"`
-	// Sub is the last read record among those that share Seq. "": all of them were read.
+	// Sub identifies the last record that was read, if several records have the same Seq. An empty
+	// Sub means that all of them were read.
 	Sub string `json:"sub,omitempty"`
 }
 
@@ -51,16 +52,16 @@ func (p *Position) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// State is a pipelet's state in a destination.
+// State is what a destination stores for a pipelet.
 type State struct {
 	Position Position `json:"position"`
-	// Rows is the total number of written rows.
+	// Rows is the total number of rows written to the destination.
 	Rows uint64 `json:"rows"`
-	// Table is the table that the pipelet's flow keeps from batch to batch.
+	// Table is the content of the table that the pipelet's flow keeps from batch to batch.
 	Table Table `json:"table,omitempty"`
 }
 
-// Table is JSON text. It is a string, so that States are comparable.
+// Table is the JSON text of a table. It is a string, so that States are comparable.
 type Table string
 
 // MarshalJSON returns the text unchanged.
@@ -72,22 +73,24 @@ func (t *Table) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Kind is the meaning of an error for the worker.
+// Kind says what an error means for the worker.
 type Kind int
 
 // The kinds of errors.
 const (
-	// Temporary: another attempt may succeed. Nothing was changed.
+	// Temporary means that another attempt may succeed. Nothing was changed.
 	Temporary Kind = iota
-	// Unknown: the commit may have succeeded, or may succeed later.
+	// Unknown means that the commit may have succeeded, or may still succeed later.
 	Unknown
-	// Conflict: the destination's position differs from the one that the worker began from.
+	// Conflict means that the position in the destination is not the one from which the worker
+	// began.
 	Conflict
-	// TooLarge: the destination does not accept so many rows in one transaction.
+	// TooLarge means that the destination does not accept so many rows in one transaction.
 	TooLarge
-	// Wrong: the flow fails with these records.
+	// Wrong means that the flow fails with these records.
 	Wrong
-	// Refused: the store cannot do this, and the error says why. A person must change something.
+	// Refused means that the store cannot do this until a person changes something. The error says
+	// why.
 	Refused
 )
 
@@ -96,28 +99,27 @@ var kinds = map[Kind]string{
 	TooLarge: "BatchTooLarge", Wrong: "FlowFails", Refused: "Refused",
 }
 
-// String is the condition's reason for the kind.
+// String returns the kind in the format of a condition's reason.
 func (k Kind) String() string { return kinds[k] }
 
-// Fault is an error with a kind.
+// Fault is an error together with its kind.
 type Fault struct {
 	Kind Kind
 	Err  error
 }
 
-// Error describes the error.
 func (f *Fault) Error() string { return f.Err.Error() }
 
 // Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Errorf makes a Fault.
+// Errorf makes a Fault with a formatted message.
 func Errorf(k Kind, format string, args ...any) error {
 	return &Fault{k, fmt.Errorf(format, args...)}
 }
 
-// KindOf returns the kind of an error. An error that is not a Fault is Temporary; if a commit
-// failed, the caller treats it as Unknown.
+// KindOf returns the kind of an error. An error that is not a Fault is Temporary. If such an error
+// comes from a commit, the caller must treat it as Unknown.
 func KindOf(err error) Kind {
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Kind
@@ -128,21 +130,22 @@ func KindOf(err error) Kind {
 // Do is a worker's next action.
 type Do int
 
-// The actions.
+// These are the actions of a worker.
 const (
 	// Open reads the destination's State.
 	Open Do = iota
-	// Read reads at most Action.Max records after Action.From. It waits until there are some.
+	// Read reads records after Action.From, at most Action.Max. It waits until there are records.
 	Read
-	// Flow computes rows from the read records, and the next table from Action.Was.Table.
+	// Flow computes rows from the records that were read. It also computes the next table from
+	// Action.Was.Table.
 	Flow
-	// Commit writes the rows and Action.Next, if the destination's State is Action.Was.
+	// Commit writes the rows and Action.Next, if the State in the destination is Action.Was.
 	Commit
-	// Wait lets time pass.
+	// Wait pauses before the next action.
 	Wait
 )
 
-// Action is one step.
+// Action is one action of a worker, with its arguments.
 type Action struct {
 	Do   Do
 	From Position
@@ -154,17 +157,18 @@ type Action struct {
 
 // Result is the result of an action.
 type Result struct {
-	State   State    // Open: the destination's State
-	To      Position // Read: position of the last record
-	Records int      // Read: 0: none came before the timeout
-	Part    bool     // Read: these are not all records of their interval
-	Gap     string   // Read: missing part of the source's history, as text
-	Rows    int      // Flow: number of rows
-	Table   Table    // Flow: the next table
+	State   State    // after Open: the State in the destination
+	To      Position // after Read: the position of the last record
+	Records int      // after Read: number of records; 0 means that none came before the timeout
+	Part    bool     // after Read: the records are only a part of their window
+	Gap     string   // after Read: describes a missing part of the source's history; empty if nothing is missing
+	Rows    int      // after Flow: number of rows
+	Table   Table    // after Flow: the next table
 	Err     error
 }
 
-// Condition describes a worker's state. A Ready one has a message if there is something to report.
+// Condition describes the state of a worker. A Ready condition has a message only if there is
+// something to report.
 type Condition struct {
 	Ready   bool
 	Reason  string
@@ -174,7 +178,7 @@ type Condition struct {
 // Config configures a Machine.
 type Config struct {
 	Max     int           // maximum number of records of a batch
-	First   time.Duration // pause after a first failure; doubles with each failure, up to Longest
+	First   time.Duration // the pause after a first failure; it doubles with each further failure, up to Longest
 	Longest time.Duration
 }
 
@@ -186,7 +190,7 @@ type Machine struct {
 	read     Result
 	rows     int
 	table    Table
-	part     bool // Result.Part of the last written batch
+	part     bool // Result.Part of the batch that was written last
 	gap      string
 	max      int
 	failures int
@@ -199,10 +203,10 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, max: cfg.Max, cond: Condition{Reason: "Starting"}}
 }
 
-// Condition is the worker's condition.
+// Condition returns the present condition of the worker.
 func (m *Machine) Condition() Condition { return m.cond }
 
-// Known is the destination's last known state.
+// Known returns the State that the destination had when the worker last read or wrote it.
 func (m *Machine) Known() State { return m.known }
 
 // Next returns the next action.
@@ -244,7 +248,7 @@ func (m *Machine) Done(a Action, r Result) {
 			m.well()
 		}
 	case Read:
-		if r.Records == 0 { // an idle pipelet is healthy
+		if r.Records == 0 { // no records means that the pipelet is idle, so it is healthy
 			m.gap = cmp.Or(r.Gap, m.gap)
 			m.well()
 			return
@@ -256,7 +260,8 @@ func (m *Machine) Done(a Action, r Result) {
 		m.do = Commit
 	case Commit:
 		m.known, m.part, m.gap = a.Next, m.read.Part, cmp.Or(m.read.Gap, m.gap)
-		// Grow slowly: if the destination has a limit, each batch above it is wasted work.
+		// Increase the batch size slowly. If the destination has a limit, each batch above the
+		// limit is wasted work.
 		m.max = min(m.cfg.Max, m.max+m.max/8+1)
 		m.do = Read
 		m.well()
@@ -275,14 +280,14 @@ func (m *Machine) well() {
 	}
 }
 
-// WindowSplit is the reason of a running worker that got a window in parts.
+// WindowSplit is the reason in the condition of a running worker that got a window in parts.
 const WindowSplit = "WindowSplit"
 
-// HistoryCompacted is the reason of a running worker whose source has lost records that the worker
-// had not read. It stays until the worker ends.
+// HistoryCompacted is the reason in the condition of a running worker whose source has lost records
+// that the worker had not read. The reason stays until the worker ends.
 const HistoryCompacted = "HistoryCompacted"
 
-// failed handles a failed action.
+// failed chooses the next action after an action has failed.
 func (m *Machine) failed(a Action, err error) {
 	kind := KindOf(err)
 	_, said := errors.AsType[*Fault](err)
@@ -297,7 +302,7 @@ func (m *Machine) failed(a Action, err error) {
 	case a.Do == Commit && (kind == Unknown || kind == Conflict):
 		m.do = Open
 	case a.Do == Commit || a.Do == Flow:
-		m.do = Read // the records are read again, because the result of the flow is not kept
+		m.do = Read // read the records again, because the result of the flow is not kept
 	}
 	m.cond = Condition{Reason: kind.String(), Message: err.Error()}
 	m.pause = m.cfg.Longest

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// world is a source with numbered records, a destination, and workers that die. Some records make
-// no row, some make several.
+// world has a source with numbered records, a destination, and workers that can die. Some records
+// make no row, and some make several rows.
 type world struct {
 	rng    *rand.Rand
 	source []Position
-	limit  int // maximum rows of a transaction
+	limit  int // maximum number of rows in a transaction
 	state  State
 	rows   []string
 }
@@ -28,7 +28,7 @@ func rowsOf(i int) (rows []string) {
 	return rows
 }
 
-// worker is one process. Its read records are lost when it dies.
+// worker is one process. When it dies, the records that it has read are lost.
 type worker struct {
 	m    *Machine
 	from int
@@ -41,7 +41,8 @@ func (w *world) worker() *worker {
 
 var errLost = errors.New("the connection is lost")
 
-// step makes a worker do one action, possibly with a fault. false means that the worker died.
+// step makes a worker perform one action, possibly with a fault. It returns false if the worker
+// died.
 func (w *world) step(x *worker, faults bool) bool {
 	a := x.m.Next()
 	dice := 100
@@ -49,7 +50,7 @@ func (w *world) step(x *worker, faults bool) bool {
 		dice = w.rng.IntN(20)
 	}
 	switch dice {
-	case 0: // killed before the action
+	case 0: // the worker is killed before the action
 		return false
 	case 1:
 		x.m.Done(a, Result{Err: Errorf(Temporary, "not now")})
@@ -57,7 +58,7 @@ func (w *world) step(x *worker, faults bool) bool {
 	}
 	r := w.do(x, a)
 	switch {
-	case dice == 2: // killed after the action
+	case dice == 2: // the worker is killed after the action
 		return false
 	case dice == 3 && r.Err == nil: // the action succeeded, but its answer is lost
 		r = Result{Err: errLost}
@@ -101,8 +102,8 @@ func (w *world) made(x *worker) (rows []string) {
 	return rows
 }
 
-// run makes random steps with up to three workers, each of which believes that it is the only one.
-// It returns an error if the destination's content is wrong.
+// run makes random steps with up to three workers. Each worker believes that it is the only worker.
+// run returns an error if the destination's content is wrong.
 func run(seed uint64) error {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.limit = 3 + w.rng.IntN(10)
@@ -121,7 +122,7 @@ func run(seed uint64) error {
 			workers = append(workers, w.worker())
 		}
 	}
-	last := workers[0] // the last worker continues from whatever state it is in
+	last := workers[0] // the last worker must be able to continue from any state
 	for range 2000 {
 		w.step(last, false)
 	}
@@ -138,7 +139,7 @@ func run(seed uint64) error {
 	return nil
 }
 
-// TestCrashes kills workers at any point: each record arrives once, in order.
+// TestCrashes kills workers at any point, and checks that each record arrives once, in order.
 func TestCrashes(t *testing.T) {
 	for seed := range uint64(3000) {
 		if err := run(seed); err != nil {
@@ -147,7 +148,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestConditions checks the conditions after errors, and the pauses.
+// TestConditions checks the conditions after errors, and the lengths of the pauses.
 func TestConditions(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -183,10 +184,10 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestGap: the condition describes missing history even if no record comes.
+// TestGap checks that the condition describes missing history even if no record comes.
 func TestGap(t *testing.T) {
 	m := New(Config{Max: 1, First: time.Second, Longest: time.Second})
-	m.Done(m.Next(), Result{}) // Open
+	m.Done(m.Next(), Result{}) // the result of the action Open
 	for _, r := range []Result{{Gap: "a part"}, {}, {Records: 1, To: Position{Seq: 1}}} {
 		m.Done(m.Next(), r)
 		if got, want := m.Condition(), (Condition{true, HistoryCompacted, "a part"}); got != want {
@@ -195,8 +196,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestParts: the condition reports a window in parts until a window is complete. The worker is
-// Ready throughout.
+// TestParts checks that the condition reports that a window came in parts, until a window is
+// complete again. The worker is Ready throughout.
 func TestParts(t *testing.T) {
 	m := New(Config{Max: 10, First: time.Second, Longest: time.Second})
 	step := func(r Result) { m.Done(m.Next(), r) }
@@ -212,13 +213,13 @@ func TestParts(t *testing.T) {
 		if !c.Ready || (c.Reason == WindowSplit) != part || (c.Message != "") != part {
 			t.Errorf("part %v: %+v", part, c)
 		}
-		if step(Result{}); m.Condition() != c { // there are no records
+		if step(Result{}); m.Condition() != c { // an empty result means that there are no records
 			t.Errorf("part %v, then nothing: %+v", part, m.Condition())
 		}
 	}
 }
 
-// TestStateJSON: a State survives its JSON form in a destination.
+// TestStateJSON checks that a State does not change when it is encoded as JSON and decoded again.
 func TestStateJSON(t *testing.T) {
 	for _, s := range []State{{}, {Rows: 2, Position: Position{Epoch: "e", Seq: 1, Sub: "<a>"}},
 		{Table: `{"a":"1","\u003cb\u003e":"\"x\""}`}} {
@@ -233,8 +234,8 @@ func TestStateJSON(t *testing.T) {
 	}
 }
 
-// TestPositionJSON: a position survives its JSON form in a destination, also with a key of
-// arbitrary bytes.
+// TestPositionJSON checks that a position does not change when it is encoded as JSON and decoded
+// again, even with a key of arbitrary bytes.
 func TestPositionJSON(t *testing.T) {
 	for _, sub := range []string{"", "a", "ä\uFFFD", "\xff", "\xfe", "a\x00\xff"} {
 		was := State{Position: Position{Epoch: "e", Seq: 7, Sub: sub}, Rows: 1}

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// TestMutants removes each rule in turn; TestCrashes must fail.
+// TestMutants removes each rule in turn, and checks that the test of TestCrashes then fails.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the tests once for each rule")

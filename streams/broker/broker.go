@@ -2,10 +2,10 @@
 // docs/streams.md is its specification. streams/ledger makes the decisions, and this package
 // executes them.
 //
-// Non-volatile streams survive the process. Consumers map memfds, to which only the process that
-// made them can write. So the broker also keeps the ring of each non-volatile partition in a
-// separate file, in a folder that should be in tmpfs, and writes records there first. A broker that
-// replaces a killed one makes new memfds with the content of these files.
+// Non-volatile streams survive the process. Consumers map memfds, and only the process that made a
+// memfd can write to it. So the broker also keeps the ring of each non-volatile partition in an
+// ordinary file, in a folder that should be in tmpfs. It writes each record to this file first. A
+// broker that replaces a killed one makes new memfds with the content of these files.
 package broker
 
 import (
@@ -42,52 +42,55 @@ import (
 
 // Options are the options of a Broker.
 type Options struct {
-	// Dir is the folder for streams that are not volatile; only this user may have access. "": all
-	// streams are volatile. If another broker uses it, this one waits.
+	// Dir is the folder for non-volatile streams. Only this user may have access to it. If Dir is
+	// empty, all streams are volatile. If another broker uses the folder, this broker waits until
+	// it has ended.
 	Dir    string
 	Limits Limits
-	Log    *slog.Logger // nil: no log
-	// Metrics is the registry for counters. nil: none.
+	Log    *slog.Logger // the broker's log; nil means no log
+	// Metrics is the registry for the broker's counters. It may be nil.
 	Metrics prometheus.Registerer
-	// Sources makes the sources of streams. nil: no stream has a source.
+	// Sources makes the sources of streams. If it is nil, no stream can have a source.
 	Sources source.Maker
 }
 
-// Broker keeps streams. It is safe for concurrent use.
+// Broker manages the streams of a node. It is safe for concurrent use.
 type Broker struct {
 	o      Options
 	limits Limits
 	log    *slog.Logger
-	ready  chan struct{} // closed when this broker has restored the streams in Dir, or was drained before
+	ready  chan struct{} // closed when this broker has restored the streams in Dir, or was drained before it could
 	lock   *os.File
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	saving sync.Mutex // guards writing in streams' folders
+	saving sync.Mutex // held while the broker writes to the folders of streams
 	drain  sync.Once
 
 	counters counters
 
-	mu        sync.Mutex
-	failed    error // why there are no streams
-	streams   map[name]*Stream
-	damaged   map[name]bool    // streams that could not be restored, until they are created again
-	bytes     map[string]int64 // memory in bytes, by namespace
+	mu      sync.Mutex
+	failed  error // why the broker could not restore its streams; all calls return this error
+	streams map[name]*Stream
+	// streams that could not be restored; an entry is removed when the stream is created again
+	damaged   map[name]bool
+	bytes     map[string]int64 // memory of streams and files in bytes, by namespace
 	all       int64
 	consumers map[string]int
-	positions *shares.Budget // shares Limits.Positions among namespaces
-	sleepers  *shares.Budget // shares the threads that sleep at futexes among namespaces
+	positions *shares.Budget // divides Limits.Positions among namespaces
+	sleepers  *shares.Budget // divides the threads that may sleep at futexes among namespaces
 	next      ledger.ID
 	files     *files.Manager
-	kept      map[string][]*kept // by namespace
-	drained   bool               // kept is no longer updated
-	reaping   sync.Mutex         // guards kept; locked before mu
+	kept      map[string][]*kept // released memory that callers still have open, by namespace
+	drained   bool               // after Drain; the broker no longer updates the field kept
+	reaping   sync.Mutex         // guards the field kept; locked before mu
 }
 
 type name struct{ namespace, stream string }
 
 const saveEvery = 500 * time.Millisecond
 
-// New makes a broker. It restores the streams in Dir when no other broker uses that folder.
+// New makes a broker. In the background, it restores the streams in Dir as soon as no other broker
+// uses that folder.
 func New(o Options) *Broker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -165,7 +168,7 @@ func (b *Broker) begin(ctx context.Context) error {
 	return b.takeUp()
 }
 
-// streamFile is the description of a stream, in its folder.
+// streamFile is the content of the file that describes a stream, in the stream's folder.
 type streamFile struct {
 	Incarnation string               `json:"incarnation"`
 	Config      nodeapi.StreamConfig `json:"config"`
@@ -179,7 +182,8 @@ const (
 
 func ringName(n int) string { return strconv.Itoa(n) + ".ring" }
 
-// takeUp restores the streams in Dir. A stream that cannot be read is not touched, and is logged.
+// takeUp restores the streams in Dir. If a stream cannot be read, takeUp logs this and leaves its
+// files unchanged.
 func (b *Broker) takeUp() error {
 	namespaces, err := os.ReadDir(b.o.Dir)
 	if err != nil {
@@ -200,8 +204,8 @@ func (b *Broker) takeUp() error {
 				err = b.takeUpOne(ns.Name(), n.Name(), dir)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				// The creator died before the stream was complete, or while the stream was being
-				// deleted.
+				// The folder is incomplete, because a broker died while it created or deleted the
+				// stream.
 				err = os.RemoveAll(dir)
 				b.log.Info("what was left of a stream is removed", "dir", dir, "error", err)
 			} else if err != nil {
@@ -232,7 +236,7 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 		return err
 	}
 	if err := b.build(s, true); errors.Is(err, fs.ErrNotExist) {
-		// %v, because fs.ErrNotExist would mean an incomplete stream
+		// %v hides fs.ErrNotExist, which the caller would take for an incomplete stream
 		return fmt.Errorf("a file of the stream is missing: %v", err)
 	} else if err != nil {
 		return err
@@ -256,8 +260,8 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	return nil
 }
 
-// removeHalves removes temporary files of durable.Replace that a killed broker has left in a
-// stream's folder.
+// removeHalves removes temporary files that durable.Replace has left in a stream's folder, because
+// the broker was killed.
 func removeHalves(dir string) error {
 	all, err := os.ReadDir(dir)
 	for _, e := range all {
@@ -268,7 +272,7 @@ func removeHalves(dir string) error {
 	return err
 }
 
-// build makes a stream's partitions or, if there is set, restores them from their files.
+// build makes the partitions of a stream. If `there` is true, it restores them from their files.
 func (b *Broker) build(s *Stream, there bool) error {
 	for n := range s.Config.Partitions {
 		path := ""
@@ -287,7 +291,7 @@ func (b *Broker) build(s *Stream, there bool) error {
 	return nil
 }
 
-// enter adds a stream to the existing ones, and starts its source. b.mu is held.
+// enter adds a stream to the broker's streams, and starts its source. The caller holds b.mu.
 func (b *Broker) enter(s *Stream) {
 	b.streams[name{s.Namespace, s.Name}] = s
 	b.count(s.Namespace, bytesOf(s.Config))
@@ -301,7 +305,7 @@ func (b *Broker) enter(s *Stream) {
 	}
 }
 
-// wait waits until the streams are restored.
+// wait waits until the broker has restored its streams.
 func (b *Broker) wait(ctx context.Context) error {
 	select {
 	case <-b.ready:
@@ -313,7 +317,8 @@ func (b *Broker) wait(ctx context.Context) error {
 	return b.failed
 }
 
-// Open finds a stream, or creates it if there is a configuration and mayMake is nil.
+// Open finds a stream. If it does not exist, Open creates it, provided that c is not nil and
+// mayMake returns no error.
 func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.StreamConfig, mayMake error) (_ *Stream,
 	made bool, err error) {
 	if err := b.wait(ctx); err != nil {
@@ -353,8 +358,8 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.
 		if err == nil {
 			break
 		}
-		// Make room by giving up unused memory. Meanwhile another caller may have created the
-		// stream.
+		// Free memory by evicting unused files. While b.mu is unlocked, another caller may create
+		// the stream.
 		b.mu.Unlock()
 		evicted := b.reap(namespace) || b.files.Evict(namespace) ||
 			errors.Is(err, files.ErrServerFull) && b.files.Evict("")
@@ -397,7 +402,8 @@ func same(a, b nodeapi.StreamConfig) bool {
 	return string(x) == string(y)
 }
 
-// roomFor returns an error if a namespace may not have another stream. b.mu is held.
+// roomFor returns an error if the namespace may not have another stream with configuration c. The
+// caller holds b.mu.
 func (b *Broker) roomFor(namespace string, c nodeapi.StreamConfig) error {
 	streams := 0
 	for n := range b.streams {
@@ -413,7 +419,8 @@ func (b *Broker) roomFor(namespace string, c nodeapi.StreamConfig) error {
 	return b.roomForBytes(namespace, size)
 }
 
-// roomForBytes returns an error if a namespace may not have more memory. b.mu is held.
+// roomForBytes returns an error if the namespace may not have size more bytes of memory. The caller
+// holds b.mu.
 func (b *Broker) roomForBytes(namespace string, size int64) error {
 	switch {
 	case len(b.kept[namespace]) >= b.limits.Kept:
@@ -428,7 +435,7 @@ func (b *Broker) roomForBytes(namespace string, size int64) error {
 	return nil
 }
 
-// take allocates memory for a namespace's files.
+// take reserves memory for the files of a namespace.
 func (b *Broker) take(namespace string, size int64) error {
 	size = pages(size)
 	for {
@@ -444,13 +451,14 @@ func (b *Broker) take(namespace string, size int64) error {
 	}
 }
 
-// pages returns the memory that a file of so many bytes takes.
+// pages returns the memory that a file of the given size occupies, which is a whole number of
+// pages.
 func pages(bytes int64) int64 {
 	page := int64(os.Getpagesize())
 	return (bytes + page - 1) / page * page
 }
 
-// count adds memory to a namespace's account. b.mu is held.
+// count adds size bytes to the memory that a namespace uses. The caller holds b.mu.
 func (b *Broker) count(namespace string, size int64) {
 	if b.bytes[namespace] += size; b.bytes[namespace] == 0 {
 		delete(b.bytes, namespace)
@@ -468,8 +476,8 @@ func (b *Broker) countMore(namespace string, size int64) {
 // Files returns the manager of the files to which records may refer.
 func (b *Broker) Files() *files.Manager { return b.files }
 
-// make makes a stream's folder and partitions. It writes the configuration last, because a folder
-// without one is not a stream.
+// make makes a stream's folder and partitions. It writes the configuration file last, because a
+// folder without that file does not count as a stream.
 func (b *Broker) make(s *Stream) error {
 	if s.dir != "" {
 		if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o700)); err != nil {
@@ -535,8 +543,8 @@ func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
 	return os.RemoveAll(gone)
 }
 
-// discard renames a stream's folder to a name that no stream has, and returns the new name. b.mu is
-// held, so that the next stream of this name gets its own folder.
+// discard renames a stream's folder to a name that no stream can have, and returns the new name.
+// The caller holds b.mu, so that the next stream with the same name gets its own folder.
 func (b *Broker) discard(s *Stream) (string, error) {
 	if s.dir == "" {
 		return "", nil
@@ -548,7 +556,8 @@ func (b *Broker) discard(s *Stream) (string, error) {
 	return gone, os.Rename(s.dir, gone)
 }
 
-// admit counts a consumer of a namespace.
+// admit counts a new consumer of a stream, and returns its id. It returns an error if the namespace
+// has too many consumers.
 func (b *Broker) admit(s *Stream, partitions int) (ledger.ID, error) {
 	b.mu.Lock()
 	if len(b.kept[s.Namespace]) >= b.limits.Kept {
@@ -574,7 +583,7 @@ func (b *Broker) admit(s *Stream, partitions int) (ledger.ID, error) {
 	return b.next, nil
 }
 
-// dismiss undoes admit for a subscription that has ended.
+// dismiss stops counting a consumer that admit has counted.
 func (b *Broker) dismiss(s *Stream, partitions int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -621,8 +630,8 @@ func (s *Stream) save() error {
 	return nil
 }
 
-// Drain ends all streams in this process. The successor continues those that are not volatile.
-// Drain may be called again.
+// Drain ends all streams in this process. The broker's successor continues the non-volatile
+// streams. Drain may be called more than once.
 func (b *Broker) Drain() {
 	b.drain.Do(func() {
 		b.stop()

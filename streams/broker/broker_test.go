@@ -44,7 +44,8 @@ func open(t *testing.T, b *Broker, c *nodeapi.StreamConfig) *Stream {
 	return s
 }
 
-// small is a stream of 4 objects. Each has room for two of put's records.
+// small is the configuration of a stream with 4 objects. Each object has room for two records of
+// the function put.
 var small = &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 3_600_000}
 
 // put appends a record, and reports whether there was room in time.
@@ -59,8 +60,8 @@ func put(t *testing.T, s *Stream, what string) bool {
 	return n == 1
 }
 
-// killed returns a copy of a broker's folder, as it is if the broker's process is killed at this
-// moment.
+// killed returns a copy of a broker's folder. The copy looks as if the broker's process had been
+// killed at this moment.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "streams")
@@ -85,8 +86,8 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 	return out
 }
 
-// From the moment at which a named consumer gets the answer to its subscription, records are held
-// for it, even by the successor of a killed broker.
+// TestNameSurvives checks that records are kept for a named consumer from the moment when it gets
+// the answer to its subscription. Even the successor of a killed broker keeps them.
 func TestNameSurvives(t *testing.T) {
 	for way, join := range map[string]func(s *Stream) error{
 		"push": func(s *Stream) error {
@@ -123,12 +124,12 @@ func TestNameSurvives(t *testing.T) {
 	}
 }
 
-// Whatever a writer was doing when it was killed, its appended records exist, and the next offset
-// is correct.
+// TestKilledWriting checks that a writer may be killed at any point. All appended records must
+// exist afterwards, and the next offset must be correct.
 func TestKilledWriting(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	s := open(t, begin(t, dir), small)
-	for i := range 11 { // objects 0 to 5, of which 2 to 5 are in the ring; 5 has one record
+	for i := range 11 { // these records fill objects 0 to 4; object 5 has one record, and the ring has objects 2 to 5
 		put(t, s, fmt.Sprint(i))
 	}
 	const begun, slot2 = 64, stream.HeaderBytes + 2*1024
@@ -166,7 +167,7 @@ func TestKilledWriting(t *testing.T) {
 	}
 }
 
-// Temporary files of a killed broker are removed.
+// TestHalfWritten checks that a broker removes the temporary files of a killed broker.
 func TestHalfWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	put(t, open(t, begin(t, dir), small), "a")
@@ -184,8 +185,8 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// A stream that cannot be read is not touched, and others are restored. An incomplete stream is
-// removed.
+// TestDamaged checks that a broker does not change a stream that it cannot read, and restores the
+// other streams. It removes an incomplete stream.
 func TestDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -217,9 +218,9 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestLostRing: a ring file that is not complete does not begin again under the same incarnation,
-// which would assign offsets twice. The error is logged, the file is not changed, and creating the
-// stream again gives it another incarnation.
+// TestLostRing checks that a stream with an incomplete ring file does not start again with the same
+// incarnation, because offsets would be assigned twice. The broker logs the error and leaves the
+// file unchanged. When the stream is created again, it gets another incarnation.
 func TestLostRing(t *testing.T) {
 	const slot = stream.HeaderBytes + 64
 	for name, harm := range map[string]func(path string) error{
@@ -231,7 +232,7 @@ func TestLostRing(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "streams")
 		s := open(t, begin(t, dir), small)
-		for i := range 7 { // objects 0 to 3
+		for i := range 7 { // these records fill objects 0 to 3
 			put(t, s, fmt.Sprint(i))
 		}
 		left := killed(t, dir)
@@ -262,8 +263,8 @@ func TestLostRing(t *testing.T) {
 	}
 }
 
-// Only one broker at a time uses a folder: the next one gets it, with all streams, when the first
-// has drained.
+// TestSuccessor checks that only one broker at a time uses a folder. The next broker gets the
+// folder, with all streams, when the first broker has drained.
 func TestSuccessor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	a := begin(t, dir)
@@ -302,7 +303,7 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// A folder that other users may read is not used.
+// TestOpenFolder checks that a broker refuses a folder that other users may read.
 func TestOpenFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -313,7 +314,8 @@ func TestOpenFolder(t *testing.T) {
 	}
 }
 
-// A stream that is deleted and created again has nothing of the former one.
+// TestDeleted checks that a stream that is deleted and created again has nothing of the former
+// stream.
 func TestDeleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -340,8 +342,8 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// An append that gives up while it waits for a consumer leaves nothing behind: neither a thread
-// that counts as sleeping, nor a mapping of the consumer's page.
+// TestGivingUp checks that an append that gives up while it waits for a consumer releases
+// everything: the thread that counts as sleeping, and the mapping of the consumer's page.
 func TestGivingUp(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
@@ -356,7 +358,7 @@ func TestGivingUp(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10 {
-		// A caller with an expired context may or may not get the turn.
+		// An append with an expired context may or may not still be executed.
 		if _, n, _ := s.Append(gone, 0, []stream.Record{{Data: make([]byte, 400)}}, nil); n > 0 {
 			t.Fatal("it was appended to a ring that is full")
 		}
@@ -373,7 +375,8 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
-// TestPositionShares: subscriptions of one namespace leave positions for another namespace.
+// TestPositionShares checks that one namespace cannot use up all positions for subscriptions, so
+// another namespace still gets some.
 func TestPositionShares(t *testing.T) {
 	b := New(Options{Limits: Limits{Positions: 64}})
 	t.Cleanup(b.Drain)
@@ -400,7 +403,7 @@ func TestPositionShares(t *testing.T) {
 	}
 }
 
-// The metrics are correct, and disappear when the broker has drained.
+// TestMetrics checks that the metrics are correct, and disappear when the broker has drained.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := New(Options{Metrics: registry})
@@ -423,7 +426,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits.Close()
-	put(t, s, "x") // for this record the other consumer is moved on
+	put(t, s, "x") // this record makes the broker skip records for the other consumer
 	got := map[string]float64{}
 	families, err := registry.Gather()
 	if err != nil {
@@ -438,7 +441,8 @@ func TestMetrics(t *testing.T) {
 	}
 	delete(got, "netcraq_streams_waits_total")
 	want := map[string]float64{"netcraq_streams": 1, "netcraq_streams_subscriptions": 1,
-		"netcraq_streams_memory_bytes": 8192 + 4096 + 4096, // the ring, the page of skips, the page of the file
+		// the ring, the cursor page of the consumer "skips", and the page of the file
+		"netcraq_streams_memory_bytes": 8192 + 4096 + 4096,
 		"netcraq_streams_kept_bytes":   0,
 		"netcraq_streams_files":        1, "netcraq_streams_files_bytes": 10, "netcraq_streams_cache_total": 0,
 		"netcraq_streams_records_total": 9, "netcraq_streams_bytes_total": 3600, "netcraq_streams_moved_on_total": 1,
@@ -453,8 +457,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestOpenedAtOnce: several callers create the same stream at once, while unused files are evicted
-// to free memory. It is created once.
+// TestOpenedAtOnce checks that a stream is created only once when several callers create it
+// concurrently, while the broker evicts unused files to free memory.
 func TestOpenedAtOnce(t *testing.T) {
 	const files = 64
 	full, err := complete(*small)
@@ -502,13 +506,13 @@ func TestOpenedAtOnce(t *testing.T) {
 	}
 }
 
-// TestMissedIsToldAgain: a named consumer is told the number of missed records until it has shown
-// that it knows it, also after a request that failed and after a lost answer.
+// TestMissedIsToldAgain checks that a named consumer gets the number of missed records until it has
+// confirmed the number. This includes the cases of a failed request and of a lost answer.
 func TestMissedIsToldAgain(t *testing.T) {
 	skip := *small
 	skip.Slow = nodeapi.SlowSkip
 	atOnce, cancel := context.WithCancel(t.Context())
-	cancel() // reads do not wait for records
+	cancel() // an ended context, so that reads do not wait for records
 	all := func(stream.Record) bool { return true }
 	pull := func(s *Stream, at *uint64) (offset, missed uint64, err error) {
 		b, err := s.Read(atOnce, &nodeapi.ReadData{Consumer: "me", Offset: at}, 1, all)
@@ -519,7 +523,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		if err != nil {
 			return 0, 0, err
 		}
-		u.Close() // as if the answer was lost
+		u.Close() // simulate that the answer was lost
 		return u.Answer.Partitions[0].Offset, u.Answer.Partitions[0].Missed, nil
 	}
 	for way, join := range map[string]func(s *Stream) (offset, missed uint64, err error){
@@ -536,7 +540,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		for i := range 20 {
 			put(t, s, fmt.Sprint(i+1))
 		}
-		for range 2 { // the first answer is lost
+		for range 2 { // the first of the two answers counts as lost
 			if offset, missed, err := join(s); err != nil || offset == 1 || missed != offset-1 {
 				t.Errorf("%s: it begins at %d, %d missed: %v", way, offset, missed, err)
 			}
@@ -545,7 +549,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		if offset, missed, err := join(again); err != nil || offset == 1 || missed != offset-1 {
 			t.Errorf("%s, after a kill: it begins at %d, %d missed: %v", way, offset, missed, err)
 		}
-		// The consumer has got the number, and continues.
+		// The consumer has received the number of missed records, and continues.
 		next := uint64(20)
 		if _, missed, err := pull(s, &next); err != nil || missed != 0 {
 			t.Errorf("%s: %d missed: %v", way, missed, err)
@@ -556,8 +560,8 @@ func TestMissedIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestOwnedWithoutName: a consumer without a name has an owner, but the broker remembers no
-// position for it.
+// TestOwnedWithoutName checks that a consumer without a name has an owner, but the broker remembers
+// no position for it.
 func TestOwnedWithoutName(t *testing.T) {
 	s := open(t, begin(t, filepath.Join(t.TempDir(), "streams")), small)
 	put(t, s, "0")
@@ -575,11 +579,11 @@ func TestOwnedWithoutName(t *testing.T) {
 	}
 }
 
-// TestNotWrittenDown: if a position cannot be stored, the consumer gets an error each time, and the
-// position of its name does not change.
+// TestNotWrittenDown checks the case that a position cannot be stored. The consumer must get an
+// error each time, and the stored position of its name must not change.
 func TestNotWrittenDown(t *testing.T) {
 	atOnce, cancel := context.WithCancel(t.Context())
-	cancel() // reads do not wait for records
+	cancel() // an ended context, so that reads do not wait for records
 	for way, join := range map[string]func(s *Stream, name, from string) error{
 		"push": func(s *Stream, name, from string) error {
 			u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: name, From: from}, nil)
@@ -601,7 +605,7 @@ func TestNotWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, s, "1")
-		s.b.saving.Lock() // the periodic save must not run meanwhile
+		s.b.saving.Lock() // prevents the periodic save during the test
 		path := filepath.Join(s.dir, positionsName)
 		err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 		s.b.saving.Unlock()
@@ -627,15 +631,15 @@ func TestNotWrittenDown(t *testing.T) {
 	}
 }
 
-// TestWrongOffset: a producer was killed during an append. Its successor learns by a specific error
-// code that the append continued, and nothing is appended twice.
+// TestWrongOffset checks the case that a producer was killed during an append. A specific error
+// code tells its successor that the append still continued, and nothing is appended twice.
 func TestWrongOffset(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "slow"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := make([]stream.Record, 12) // the ring has room for 8
+	records := make([]stream.Record, 12) // more than the ring has room for, which is 8
 	for i := range records {
 		records[i].Data = make([]byte, 400)
 	}
@@ -648,7 +652,7 @@ func TestWrongOffset(t *testing.T) {
 	for s.State()[0].Next < 8 {
 		time.Sleep(time.Millisecond)
 	}
-	at8 := s.State()[0].Next // the successor begins here, while that append waits
+	at8 := s.State()[0].Next // the successor begins at this offset, while the first append still waits
 	u.Close()
 	s.partitions[0].mu.Lock()
 	s.partitions[0].ring.Forget("slow")

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// Defaults of a stream's configuration.
+// These are the defaults of a stream's configuration.
 const (
 	defaultObjectBytes = 64 << 10
 	defaultObjects     = 64
@@ -18,10 +18,11 @@ const (
 	maxMillis          = 3_600_000
 )
 
-// streamName matches a DNS label, because the name is also the name of a folder.
+// streamName matches a DNS label, because the stream's name is also the name of its folder.
 var streamName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// complete fills in defaults of a configuration, and reports errors in it.
+// complete returns a configuration with the defaults filled in, or an error if the configuration is
+// not valid.
 func complete(c nodeapi.StreamConfig) (nodeapi.StreamConfig, error) {
 	set := func(v *int, otherwise int) {
 		if *v == 0 {
@@ -57,8 +58,8 @@ func segmentBytes(c nodeapi.StreamConfig) int64 {
 	return int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
 }
 
-// bytesOf returns the memory that a stream takes; a non-volatile stream takes twice the size of its
-// records.
+// bytesOf returns the memory that a stream occupies. A non-volatile stream occupies twice the size
+// of its records.
 func bytesOf(c nodeapi.StreamConfig) int64 {
 	n := int64(c.Partitions) * segmentBytes(c)
 	if !c.Volatile {
@@ -67,8 +68,8 @@ func bytesOf(c nodeapi.StreamConfig) int64 {
 	return n
 }
 
-// logBytes returns the part of bytesOf's memory for the broker's own copy, which survives the
-// process.
+// logBytes returns the part of bytesOf that is for the broker's own copy of the records. That copy
+// survives the process.
 func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
@@ -110,15 +111,16 @@ var errMoved = nodeapi.Errorf(nodeapi.CodeUnavailable, "subscribe again, from wh
 
 var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 
-// Limits bound streams. 0 means the default at the end of the comment.
+// Limits are the limits of a broker. A field that is 0 means the default, which is the number at
+// the end of the field's comment.
 type Limits struct {
-	Streams   int   // streams per namespace. 64
-	Consumers int   // subscriptions per namespace. 256
-	Names     int   // consumers with a remembered position, per partition and owner. 64 (all owners: 128)
-	Bytes     int64 // memory per namespace. 128 MiB
-	AllBytes  int64 // memory of all streams. 1 GiB
-	Positions int   // partitions of all subscriptions of the server. 8,192
-	Kept      int   // deleted memory files that callers still have open, per namespace. 1,024
+	Streams   int   // maximum number of streams per namespace. 64
+	Consumers int   // maximum number of subscriptions per namespace. 256
+	Names     int   // maximum number of remembered consumer positions, per partition and owner. 64 (all owners: 128)
+	Bytes     int64 // maximum memory per namespace. 128 MiB
+	AllBytes  int64 // maximum memory of all streams. 1 GiB
+	Positions int   // maximum number of partitions in all subscriptions of the server. 8,192
+	Kept      int   // maximum number of deleted memory files that callers still have open, per namespace. 1,024
 	Files     files.Limits
 }
 
@@ -141,7 +143,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// asNode converts an error to one for a client.
+// asNode converts an internal error to an error for a client.
 func asNode(err error) error {
 	var e *nodeapi.Error
 	if err == nil || errors.As(err, &e) {

@@ -20,26 +20,26 @@ import (
 type filling struct {
 	from source.Source
 	stop context.CancelFunc
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the source has ended
 
 	mu    sync.Mutex
 	notes []source.Note // the sources' notes, by partition
 }
 
-// Pauses between a source's end and its next run. After a run that has appended something, or
-// lasted for a while, the first pause applies.
+// These are the pauses between the end of a source and its next run. The first pause applies after
+// a run that has appended records, or has lasted for a while.
 const (
 	firstPause = time.Second
 	lastPause  = 5 * time.Second
 )
 
-// endOfSource is the time to wait for a source when its stream ends. A source that does not end is
-// abandoned, and can append nothing more.
+// endOfSource is how long a stream that ends waits for its source to end. If the source does not
+// end in time, the stream no longer waits for it, and the source can no longer append.
 const endOfSource = 3 * time.Second
 
 const notesName = "source.json"
 
-// source makes the source that fills a stream of a namespace.
+// source makes the source for a stream of a namespace.
 func (b *Broker) source(namespace string, c *nodeapi.StreamSource) (source.Source, error) {
 	if b.o.Sources == nil {
 		return nil, invalid("this server has no sources of streams")
@@ -47,7 +47,7 @@ func (b *Broker) source(namespace string, c *nodeapi.StreamSource) (source.Sourc
 	return b.o.Sources(namespace, *c)
 }
 
-// fill runs the stream's source, for each partition.
+// fill runs the stream's source, once for each partition.
 func (s *Stream) fill(from source.Source) {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &filling{from: from, stop: stop, done: make(chan struct{}), notes: s.readNotes()}
@@ -86,7 +86,8 @@ func (s *Stream) fillOne(ctx context.Context, from source.Source, p *partition) 
 	}
 }
 
-// Keep makes the source's origin keep a program's records, if it supports that.
+// Keep passes a program's records to the origin of the stream's source, which stores them. It
+// returns an error if the source does not support that.
 func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, error) {
 	if s.filling == nil {
 		return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "the stream's source is not run")
@@ -95,7 +96,8 @@ func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, er
 	if !ok {
 		return nil, errFilled(s.Name)
 	}
-	// otherwise the origin would store them, but they would never come into the stream
+	// reject a record that is too large, because the origin would store it but it could never be
+	// appended to the stream
 	for _, e := range entries {
 		if len(e.Data) > stream.MaxRecord(s.Config.ObjectBytes) {
 			return nil, errLarge(len(e.Data), s.Config.ObjectBytes)
@@ -104,7 +106,7 @@ func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, er
 	return to.Keep(ctx, entries)
 }
 
-// wait waits for a source that should stop.
+// wait waits until a source that was told to stop has ended.
 func (f *filling) wait(s *Stream) {
 	t := time.NewTimer(endOfSource)
 	defer t.Stop()
@@ -134,7 +136,7 @@ func (s *Stream) readNotes() []source.Note {
 	return notes
 }
 
-// sink is a partition as its source accesses it.
+// sink gives a source access to one partition.
 type sink struct {
 	s *Stream
 	p *partition
@@ -146,7 +148,8 @@ func (k *sink) Partition() (n, of int) { return k.p.number, len(k.s.partitions) 
 
 func (k *sink) MaxRecord() int { return stream.MaxRecord(k.s.Config.ObjectBytes) }
 
-// each yields the existing records. Nothing changes meanwhile, and the memory stays mapped.
+// each calls tell with each existing record. During the call nothing changes, and the memory stays
+// mapped.
 func (k *sink) each(tell func(stream.Record)) {
 	if k.p.ended != nil {
 		return
@@ -205,7 +208,8 @@ func (k *sink) Note(n source.Note) error {
 	return nil
 }
 
-// Limits for what a source appends without giving up its turn at the partition.
+// These are limits for the records that a source appends before it gives way to other users of the
+// partition.
 const (
 	atOnce      = 256
 	bytesAtOnce = 256 << 10

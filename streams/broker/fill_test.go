@@ -16,12 +16,12 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// run is a source that is a function.
+// run is a function that serves as a source.
 type run func(ctx context.Context, to source.Sink) error
 
 func (r run) Run(ctx context.Context, to source.Sink) error { return r(ctx, to) }
 
-// filled starts a broker whose streams are filled by a function, and opens one stream.
+// filled starts a broker whose streams get their records from a function, and opens one stream.
 func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *Stream) {
 	t.Helper()
 	b := New(Options{Dir: dir, Sources: func(string, nodeapi.StreamSource) (source.Source, error) { return r, nil }})
@@ -30,7 +30,8 @@ func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *
 	return b, open(t, b, &c)
 }
 
-// counting appends numbers without end. It continues at the position that its sink returns.
+// counting is a source that appends increasing numbers without end. It continues at the position
+// that its sink returns.
 func counting(ctx context.Context, to source.Sink) error {
 	for next := to.Place().Mark + 1; ; next++ {
 		text := fmt.Sprint(next) + strings.Repeat(" ", 400-len(fmt.Sprint(next)))
@@ -40,7 +41,8 @@ func counting(ctx context.Context, to source.Sink) error {
 	}
 }
 
-// inOrder checks that the records of a partition are numbers, and that the n-th is n+1.
+// inOrder checks that the records of a partition are the numbers 1, 2, 3 and so on, according to
+// their offsets.
 func inOrder(t *testing.T, s *Stream, p int) {
 	t.Helper()
 	all := func(stream.Record) bool { return true }
@@ -58,8 +60,9 @@ func inOrder(t *testing.T, s *Stream, p int) {
 
 func next(s *Stream, partition int) uint64 { return s.State()[partition].Next }
 
-// A source that floods overwrites records that no one holds and waits for consumers that hold
-// records. Meanwhile it delays no other partition.
+// TestSourceFloods checks a source that appends without pause. It overwrites records that no
+// consumer holds, and waits for consumers that hold records. While it waits, it does not delay
+// other partitions.
 func TestSourceFloods(t *testing.T) {
 	c := *small
 	c.Partitions = 2
@@ -84,8 +87,8 @@ func TestSourceFloods(t *testing.T) {
 	poll.Until(t, patience, "it to go on", func() bool { return next(s, 0) > full+100 })
 }
 
-// A source that is killed with its broker continues at its position in each partition: no record is
-// duplicated or missing.
+// TestSourceGoesOn checks that a source that is killed with its broker continues at its position in
+// each partition. No record may be duplicated or missing.
 func TestSourceGoesOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	c := *small
@@ -101,8 +104,8 @@ func TestSourceGoesOn(t *testing.T) {
 	}
 }
 
-// A source that ends runs again after a pause. A batch with a record that is too large is refused
-// completely, and earlier records stay.
+// TestSourceEnds checks that a source that ends runs again after a pause. If a batch contains a
+// record that is too large, the whole batch is refused, and earlier records remain.
 func TestSourceEnds(t *testing.T) {
 	var runs atomic.Int32
 	_, s := filled(t, "", *small, func(ctx context.Context, to source.Sink) error {
@@ -131,8 +134,8 @@ func TestSourceEnds(t *testing.T) {
 	}
 }
 
-// A source that does not end when it should is abandoned. Its stream ends, and the source's later
-// calls of its sink fail and have no effect.
+// TestSourceBlocks checks that a stream does not wait forever for a source that ignores its end.
+// The stream ends, and the source's later calls of its sink fail and have no effect.
 func TestSourceBlocks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	wake, ended := make(chan struct{}), make(chan error, 1)
@@ -164,7 +167,7 @@ func TestSourceBlocks(t *testing.T) {
 	}
 }
 
-// A source's note survives a crash of the broker.
+// TestSourceNotes checks that a source's note survives a crash of the broker.
 func TestSourceNotes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	noted := make(chan source.Place, 2)
@@ -194,7 +197,7 @@ func TestSourceNotes(t *testing.T) {
 	}
 }
 
-// Programs cannot append to a stream that a source fills.
+// TestForgedRecords checks that programs cannot append to a stream that has a source.
 func TestForgedRecords(t *testing.T) {
 	_, s := filled(t, "", *small, func(ctx context.Context, _ source.Sink) error {
 		<-ctx.Done()

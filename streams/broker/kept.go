@@ -8,24 +8,24 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// kept is memory that the broker has released but a caller keeps by a descriptor or a mapping. It
-// counts for its namespace until the kernel has freed it.
+// kept is memory that the broker has released, but that a caller still uses through a descriptor or
+// a mapping. It counts as memory of its namespace until the kernel has freed it.
 type kept struct {
 	bytes   int64
 	remains *segment.Remains
-	asked   time.Time // when the kernel was last asked whether it is free
+	asked   time.Time // when the broker last asked the kernel whether the memory is free
 }
 
 const (
-	// reapEvery is the interval at which the broker checks whether callers still keep memory.
-	// Memory that no caller keeps becomes free up to that much later.
+	// reapEvery is the interval at which the broker checks whether callers still use released
+	// memory. The namespace gets memory back at most this much later than the last caller drops it.
 	reapEvery = 100 * time.Millisecond
-	// reapPause limits the broker's time for a caller that requests memory repeatedly while its
-	// namespace has none.
+	// reapPause is the minimum time between two checks for a caller that repeatedly requests memory
+	// while its namespace has none. It limits the broker's effort for such a caller.
 	reapPause = 5 * time.Millisecond
 )
 
-// retire returns memory to a namespace: now, or when no caller keeps it any more.
+// retire returns memory to a namespace as soon as no caller uses it, which may be at once.
 func (b *Broker) retire(namespace string, bytes int64, r *segment.Remains) {
 	free := r.Freed()
 	b.mu.Lock()
@@ -38,8 +38,8 @@ func (b *Broker) retire(namespace string, bytes int64, r *segment.Remains) {
 	b.kept[namespace] = append(b.kept[namespace], &kept{bytes: bytes, remains: r})
 }
 
-// reap returns the memory of a namespace that no caller keeps any more, and reports whether there
-// was some.
+// reap returns to a namespace the released memory that no caller uses any longer. It reports
+// whether there was any.
 func (b *Broker) reap(namespace string) bool {
 	b.reaping.Lock()
 	defer b.reaping.Unlock()
@@ -71,7 +71,7 @@ func (b *Broker) reap(namespace string) bool {
 	return true
 }
 
-// reapAll is reap of all namespaces.
+// reapAll calls reap for all namespaces.
 func (b *Broker) reapAll() {
 	b.mu.Lock()
 	namespaces := slices.Collect(maps.Keys(b.kept))
@@ -81,7 +81,7 @@ func (b *Broker) reapAll() {
 	}
 }
 
-// forgetKept ends the accounting of kept memory, because this broker makes nothing more.
+// forgetKept stops counting released memory, because this broker allocates no more memory.
 func (b *Broker) forgetKept() {
 	b.reaping.Lock()
 	defer b.reaping.Unlock()
@@ -97,8 +97,8 @@ func (b *Broker) forgetKept() {
 	b.kept = map[string][]*kept{}
 }
 
-// keptBytes returns the size of the memory that the broker has released but callers keep. b.mu is
-// held.
+// keptBytes returns the size of the memory that the broker has released but callers still use. The
+// caller holds b.mu.
 func (b *Broker) keptBytes() (n int64) {
 	for _, all := range b.kept {
 		for _, k := range all {

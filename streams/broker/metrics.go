@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are the counters of a broker.
 type counters struct {
 	records, bytes, waits, moved, failures, missed atomic.Uint64
 }

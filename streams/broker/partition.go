@@ -16,35 +16,35 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// partition is a ring with its memory.
+// partition is one partition of a stream, with the memory of its ring.
 type partition struct {
 	number int
 	clock  func() int64
 	counts *counters
-	turn   chan struct{} // contains an element while an append has the turn; appends wait in order
+	turn   chan struct{} // holds an element while an append is running; later appends wait in order
 
 	mu     sync.Mutex
 	ring   *ledger.Ring
 	memory *segment.Memory
 	shared *stream.Segment
-	kept   *segment.Memory // nil: it is volatile
+	kept   *segment.Memory // nil if the partition is volatile
 	log    *stream.Segment
 	seats  []*seat
-	newest uint64                   // mark of the last record
-	news   chan struct{}            // not nil: a reader waits until it is closed
-	ended  error                    // why appends and reads fail
-	pinned map[uint64][]*files.File // by object: the files that its records refer to
-	unused []*files.File            // files that no record refers to anymore
+	newest uint64                   // mark of the newest record
+	news   chan struct{}            // closed when records are appended; nil if no reader waits
+	ended  error                    // why appends and reads fail; nil while they can succeed
+	pinned map[uint64][]*files.File // the files to which the records of an object refer, by the object's number
+	unused []*files.File            // files to which no record refers any longer
 }
 
-// seat is the part of a subscription in a partition.
+// seat is a subscription's state in one partition.
 type seat struct {
 	sub  *Subscription
 	cell int
 	p    *partition
 }
 
-// newSegment makes a segment for consumers.
+// newSegment makes a segment that consumers can map.
 func newSegment(p int, c nodeapi.StreamConfig) (*segment.Memory, *stream.Segment, error) {
 	m, err := segment.New("netcraq-stream", stream.SegmentBytes(c.Objects, c.ObjectBytes))
 	if err != nil {
@@ -63,12 +63,12 @@ func rules(c nodeapi.StreamConfig, l Limits) ledger.Rules {
 		Keep: int64(c.KeepMillis) * int64(time.Millisecond), Names: l.Names}
 }
 
-// room returns the maximum number of bytes of records in an object.
+// room returns the maximum total size of the records in an object, in bytes.
 func room(c nodeapi.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
-// newPartition makes a partition or, if there is set, restores it from the file at path. It refuses
-// an incomplete file, because a ring that began again would assign offsets twice. path "": the
-// partition is volatile.
+// newPartition makes a partition. If `there` is true, it restores the partition from the file at
+// path. It refuses an incomplete file, because a ring that began again would assign offsets twice.
+// If path is empty, the partition is volatile.
 func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
@@ -113,9 +113,9 @@ func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, the
 	return p, copyObjects(p.shared, p.log, base)
 }
 
-// contents returns the state to restore a ledger from. In a full ring the oldest object may be
-// missing, because a writer that was about to replace it died. Any other gap is damage, after which
-// offsets would be assigned again.
+// contents returns the state of a segment, from which a ledger is restored. In a full ring the
+// oldest object may be missing, because a writer died while it replaced that object. Any other gap
+// means that the segment is damaged, and offsets might be assigned twice.
 func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err error) {
 	base = s.Oldest()
 	for n := base; n < s.Begun(); n++ {
@@ -133,7 +133,8 @@ func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err erro
 	return base, next, has, nil
 }
 
-// whole reports whether an object has as many records as its header says, and they fill its bytes.
+// whole reports whether an object has as many records as its header says, and whether they fill the
+// bytes that its header gives.
 func whole(o *stream.Object) bool {
 	at, count := 0, 0
 	for {
@@ -145,7 +146,7 @@ func whole(o *stream.Object) bool {
 	}
 }
 
-// copyObjects fills a new segment with the objects of another one, from number base on.
+// copyObjects copies the objects of one segment, from number base on, to a new segment.
 func copyObjects(to, from *stream.Segment, base uint64) error {
 	to.Restart(base)
 	for n := base; n < from.Begun(); n++ {
@@ -159,14 +160,15 @@ func copyObjects(to, from *stream.Segment, base uint64) error {
 	return nil
 }
 
-// unpin marks the files of an overwritten object's records for release. p.mu is held.
+// unpin marks the files for release to which the records of an overwritten object refer. The caller
+// holds p.mu.
 func (p *partition) unpin(object uint64) {
 	p.unused = append(p.unused, p.pinned[object]...)
 	delete(p.pinned, object)
 }
 
-// letGo releases files that no record refers to anymore. p.mu must not be held, because this
-// returns memory to the broker.
+// letGo releases files to which no record refers any longer. The caller must not hold p.mu, because
+// letGo returns memory to the broker.
 func (p *partition) letGo() {
 	p.mu.Lock()
 	unused := p.unused
@@ -177,7 +179,7 @@ func (p *partition) letGo() {
 	}
 }
 
-// free releases the partition's memory. Mappings of consumers stay valid.
+// free releases the partition's memory. Consumers that have mapped the memory can still use it.
 func (p *partition) free() (r *segment.Remains) {
 	for object := range p.pinned {
 		p.unpin(object)
@@ -191,20 +193,20 @@ func (p *partition) free() (r *segment.Remains) {
 	return r
 }
 
-// freedAtOnce bounds the time for which an append sleeps for one consumer without checking the
-// others.
+// freedAtOnce is the longest time for which an append sleeps for one consumer before it checks the
+// other consumers.
 const freedAtOnce = 20 * time.Millisecond
 
-// maxSleepers bounds the threads of a broker that sleep at futexes. Other appends poll at the
+// maxSleepers bounds the threads of a broker that sleep at futexes. Beyond it, appends poll at the
 // interval pollEvery.
 const (
 	maxSleepers = 64
 	pollEvery   = 2 * time.Millisecond
 )
 
-// append appends as many records as there is room for until ctx ends. It returns the offset of the
-// first, and the number of records. pins, if any, are the files of each record, which the partition
-// owns from then on.
+// append appends records, as many as fit until ctx ends. It returns the offset of the first record,
+// and the number of appended records. pins, if not nil, has the files of each record, which the
+// partition owns from then on.
 func (p *partition) append(ctx context.Context, records []stream.Record, pins [][]*files.File,
 	at *uint64) (first uint64, n int, err error) {
 	select {
@@ -213,7 +215,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		return 0, 0, ctx.Err()
 	}
 	defer func() { <-p.turn }()
-	if pins != nil || p.pinned != nil { // only the holder of the turn writes p.pinned
+	if pins != nil || p.pinned != nil { // p.pinned is written only by the append that has the turn
 		defer p.letGo()
 	}
 	p.mu.Lock()
@@ -238,7 +240,9 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		}
 		p.announce()
 		p.mu.Unlock()
-		waitFor(ctx) // called even if ctx has ended, because it also gives back its sleeper
+		// waitFor must be called even if ctx has ended, because it also gives back its share of
+		// sleeping threads
+		waitFor(ctx)
 		p.mu.Lock()
 		if ctx.Err() != nil {
 			break
@@ -253,8 +257,8 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 	return first, 0, errors.Join(err, ctx.Err())
 }
 
-// put writes a record, or returns a function that waits for the consumers that are in the way. p.mu
-// is held.
+// put writes a record. If consumers still hold the memory for it, put returns a function that waits
+// for them. The caller holds p.mu.
 func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	size := stream.RecordBytes(len(r.Data))
 	now := p.clock()
@@ -273,7 +277,7 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 		p.unpin(place.Object - objects)
 	}
 	r.Time = now
-	// the log first, because a record that was read must never be lost
+	// write p.log first, because a record that a consumer has read must never be lost
 	for _, s := range [...]*stream.Segment{p.log, p.shared} {
 		if s == nil {
 			continue
@@ -288,25 +292,26 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	return nil
 }
 
-// collect records what consumers have released. p.mu is held.
+// collect records which objects the consumers have released. The caller holds p.mu.
 func (p *partition) collect() {
 	for _, s := range p.seats {
 		s.report()
 	}
 }
 
-// report records a consumer's position. p.mu is held.
+// report copies a consumer's position from its cursor page to the ledger. The caller holds p.mu.
 func (s *seat) report() {
 	c := s.sub.cursor
-	next := c.Next(s.cell).Load() // read before held, because a released record counts as done
+	// read next before held, because the consumer finishes a record before it releases it
+	next := c.Next(s.cell).Load()
 	if err := s.p.ring.LetGo(s.sub.id, c.Held(s.cell).Load(), next); err != nil {
 		s.sub.stop(invalid("%v", err))
 		s.p.ring.Leave(s.sub.id, s.p.clock())
 	}
 }
 
-// blocked returns a function that waits for the first of the blockers. The others do not matter
-// before that one is out of the way. p.mu is held.
+// blocked returns a function that waits for the first of the blockers. The other blockers matter
+// only after the first has released its objects. The caller holds p.mu.
 func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.Context) {
 	b := blockers[0]
 	pause := min(time.Duration(b.Until-now), freedAtOnce)
@@ -326,11 +331,12 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 			return func(context.Context) {}
 		}
 		of := s.sub.s
-		if !of.b.sleepers.Take(of.Namespace, 1) { // the share of sleeping threads is used up, so poll
+		// the namespace's share of sleeping threads is used up, so this append polls
+		if !of.b.sleepers.Take(of.Namespace, 1) {
 			pause = min(pause, pollEvery)
 			continue
 		}
-		// The page must stay mapped while a thread sleeps there.
+		// The cursor page must stay mapped while a thread sleeps at one of its futexes.
 		s.sub.users.Add(1)
 		return func(ctx context.Context) {
 			defer of.b.sleepers.Give(of.Namespace, 1)
@@ -341,7 +347,8 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 			futex.Wait(freed, before, pause)
 		}
 	}
-	// The consumer has left and its position is kept, or no thread may sleep at the futex.
+	// This append polls, because the consumer has disconnected but its position is kept, or because
+	// no thread may sleep at the futex.
 	return func(ctx context.Context) {
 		t := time.NewTimer(pause)
 		defer t.Stop()
@@ -352,7 +359,7 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 	}
 }
 
-// announce tells readers that there are new records. p.mu is held.
+// announce wakes the readers that wait for new records. The caller holds p.mu.
 func (p *partition) announce() {
 	for _, s := range p.seats {
 		s.sub.ring()
@@ -363,7 +370,7 @@ func (p *partition) announce() {
 	}
 }
 
-// leave removes a subscription's seat. p.mu is held.
+// leave removes a subscription from the partition. The caller holds p.mu.
 func (p *partition) leave(sub *Subscription) {
 	for i, s := range p.seats {
 		if s.sub == sub {

@@ -13,21 +13,21 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Stream is a stream of a namespace.
+// Stream is one stream of a namespace.
 type Stream struct {
 	Namespace, Name string
 	Incarnation     string
 	Config          nodeapi.StreamConfig
 
 	b          *Broker
-	dir        string // "": it is volatile
+	dir        string // the stream's folder; empty if the stream is volatile
 	partitions []*partition
-	saved      []map[string]uint64 // positions as they were last stored
-	dropped    bool                // the stream no longer owns its folder
-	filling    *filling            // nil: it has no source
+	saved      []map[string]uint64 // the positions that were last stored
+	dropped    bool                // the stream was deleted or drained, so it no longer owns its folder
+	filling    *filling            // nil if the stream has no source
 }
 
-// State describes the partitions.
+// State returns the state of each partition.
 func (s *Stream) State() (out []nodeapi.PartitionState) {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -46,16 +46,18 @@ func (s *Stream) partition(n int) (*partition, error) {
 }
 
 // Append appends as many records to a partition as there is room for until ctx ends. It waits for
-// consumers as the stream's rule says. It returns the offset of the first record and the number of
-// appended records; if that is 0 there is an error. at, if not nil, is the offset that the first
-// record must get. Programs cannot append to a stream with a source, because the source finds its
-// position by the marks there, and readers rely on the source as the origin of all records.
+// slow consumers according to the stream's Slow setting. It returns the offset of the first record
+// and the number of appended records. If that number is 0, it returns an error. If `at` is not nil,
+// the first record must get the offset *at. Programs cannot append to a stream with a source. The
+// source finds its position by the marks of the records, and readers rely on the source as the
+// origin of all records.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
 	return s.AppendWithFiles(ctx, n, records, nil, at)
 }
 
-// AppendWithFiles is like Append, for records that refer to files. The files of an appended record
-// are held as long as the record exists. The caller must release the files of other records.
+// AppendWithFiles is like Append, for records that refer to files. The stream holds the files of an
+// appended record as long as the record exists. The caller must release the files of records that
+// were not appended.
 func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
 	at *uint64) (uint64, int, error) {
 	if s.Config.Source != nil {
@@ -81,7 +83,7 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pin
 	return p.append(ctx, records, pins, at)
 }
 
-// from determines where a reader begins.
+// from determines where a reader begins, from the arguments of its request.
 func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledger.From, error) {
 	if incarnation != "" && incarnation != s.Incarnation {
 		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
@@ -108,22 +110,25 @@ func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledg
 // Batch is the result of Read.
 type Batch struct {
 	Offset, Next, Missed uint64
-	Records              []stream.Record // copies
+	Records              []stream.Record // copies of the records
 }
 
-// OwnName returns the name of an owner's consumer for Read and Subscribe. Consumers with the same
-// name but different owners are different consumers. A consumer without a name has an owner, too.
+// OwnName returns the name under which Read and Subscribe know a consumer of an owner. Consumers
+// with the same name but different owners are different consumers. A consumer with an empty name
+// also has an owner.
 func OwnName(owner, consumer string) string { return ledger.Owned(owner, consumer) }
 
-// Read reads records of a partition, at most the given number, and only as long as fits returns
-// true. If there are none, it waits until ctx ends, which is not an error.
+// Read reads records of a partition. It stops after most records, or when fits returns false. If
+// there are no records, it waits until ctx ends, which is not an error.
 func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
 	var p *partition
 	isNew := false
 	defer func() {
-		if err == nil && isNew { // from now on its unread records are kept, even if this process dies
-			if err = s.remember(); err != nil { // otherwise the next read would treat the name as stored
+		// from now on, the unread records of the new consumer are kept, even if this process dies
+		if err == nil && isNew {
+			// on failure, remove the name, so that the next read tries again to store it
+			if err = s.remember(); err != nil {
 				p.mu.Lock()
 				p.ring.Forget(d.Consumer)
 				p.mu.Unlock()
@@ -139,7 +144,7 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 		return b, err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock() // unlock before the name is stored
+	defer p.mu.Unlock() // deferred calls run in reverse order, so p.mu is unlocked before the name is stored
 	var want uint64
 	switch known, ok := p.ring.Where(d.Consumer); {
 	case from == ledger.At:
@@ -168,8 +173,7 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 		}
 		b = Batch{Offset: start.Offset, Next: start.Offset, Missed: start.Missed}
 		if start.Offset < p.ring.Next() {
-			// The memory stays mapped while its lock is held, and copying a batch takes little
-			// time.
+			// The memory stays mapped while p.mu is held, and copying a batch takes little time.
 			b.Records = copyRecords(p.shared, start, most, fits)
 			b.Next += uint64(len(b.Records))
 			return b, nil
@@ -190,7 +194,7 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 	}
 }
 
-// copyRecords copies records from a position on.
+// copyRecords returns copies of the records of a segment, from a position on.
 func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(stream.Record) bool) (out []stream.Record) {
 	skip := from.Offset
 	for n := from.Object; n < s.Begun(); n++ {
@@ -218,7 +222,7 @@ func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(strea
 	return out
 }
 
-// asJoin converts an error of a ledger to one for a client.
+// asJoin converts an error of a ledger to an error for a client.
 func asJoin(err error) error {
 	var many ledger.TooMany
 	if errors.As(err, &many) {
@@ -236,8 +240,8 @@ func (s *Stream) remember() error {
 	return nil
 }
 
-// end ends a stream that is deleted or moves to another process. Consumers and producers get the
-// reason.
+// end ends a stream that is deleted, or that moves to another process. Consumers and producers get
+// the reason as an error.
 func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.stop()
@@ -256,7 +260,8 @@ func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.wait(s)
 	}
-	// The holder of the turn notices the end. Afterwards no one writes.
+	// Wait for the running append of each partition, which notices the end. Afterwards nothing is
+	// written.
 	for _, p := range s.partitions {
 		p.turn <- struct{}{}
 		<-p.turn
@@ -268,8 +273,8 @@ func (s *Stream) end(why error) {
 	}
 }
 
-// Renew moves the records to other memory, and makes all consumers subscribe again. So a consumer
-// that has lost its right to read has only mapped memory to which nothing more is written.
+// Renew copies the records to new memory, and makes all consumers subscribe again. A consumer that
+// has lost its right to read then has only the old memory, to which nothing more is written.
 func (s *Stream) Renew() {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -285,7 +290,7 @@ func (s *Stream) Renew() {
 		seats := slices.Clone(p.seats)
 		p.shared.End()
 		var old *segment.Remains
-		if err != nil { // it is better that no one can read the stream than that an unauthorized consumer can
+		if err != nil { // end the stream, because an unauthorized consumer could continue to read it otherwise
 			p.ended = nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
 			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
 			if memory != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Subscription is a consumer that has mapped partitions. The caller of Subscribe must close it.
+// Subscription is the mapping of a stream's partitions by a consumer. The caller of Subscribe must
+// close it.
 type Subscription struct {
-	// Answer is the message to the consumer that accompanies the descriptors.
+	// Answer is the message to the consumer, which is sent together with the descriptors.
 	Answer nodeapi.SubscribeAnswer
 
 	s      *Stream
@@ -25,20 +26,21 @@ type Subscription struct {
 	cursor *stream.Cursor
 	seats  []*seat
 	want   int            // number of partitions
-	failed bool           // Subscribe failed, so the consumer's position stays as it was
-	users  sync.WaitGroup // users of the page, in addition to holders of a partition's lock
+	failed bool           // Subscribe failed, so the consumer keeps its earlier position
+	users  sync.WaitGroup // threads that use the cursor page without holding a partition's lock
 	ended  atomic.Bool
 	done   chan struct{}
 	err    error
 	close  sync.Once
 }
 
-// errGone ends a subscription whose consumer has closed its connection. No one receives it.
+// errGone ends a subscription whose consumer has closed its connection. No client receives this
+// error.
 var errGone = nodeapi.Errorf(nodeapi.CodeCanceled, "", "the consumer's connection has ended")
 
-// Subscribe adds a consumer. It replaces an existing consumer with the same name. gone reports
-// whether the consumer has closed its connection. Subscribe calls it while it holds a partition's
-// lock, just before the replacement; nil means that the consumer is connected.
+// Subscribe adds a consumer. The new consumer replaces an existing consumer with the same name.
+// gone reports whether the new consumer has closed its connection; a nil gone means that it is
+// connected. Subscribe calls gone just before the replacement, while it holds a partition's lock.
 func (s *Stream) Subscribe(d *nodeapi.SubscribeData, gone func() bool) (_ *Subscription, err error) {
 	which := d.Partitions
 	if len(which) == 0 {
@@ -104,12 +106,12 @@ func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, fro
 	if p.ended != nil {
 		return out, p.ended
 	}
-	// The server may read a dead consumer's request after that of the consumer's successor. The
-	// dead consumer must not replace the successor.
+	// The server may read a dead consumer's request late, after the request of the consumer's
+	// successor. The dead consumer must not replace its successor.
 	if gone != nil && gone() {
 		return out, errGone
 	}
-	for _, s := range p.seats { // update the position of an existing consumer with this name
+	for _, s := range p.seats { // report the position of a connected consumer with this name before it is replaced
 		s.report()
 	}
 	start, replaced, err := p.ring.Join(u.id, d.Consumer, from, offset, d.Skip, p.clock())
@@ -158,7 +160,7 @@ func (u *Subscription) Files() (out []*os.File, err error) {
 	return out, nil
 }
 
-// ring wakes the consumer if it sleeps.
+// ring wakes the consumer if it sleeps at the bell of its cursor page.
 func (u *Subscription) ring() {
 	if u.cursor.Waiting().Load() != 0 {
 		u.cursor.Waiting().Store(0)
@@ -167,8 +169,8 @@ func (u *Subscription) ring() {
 	}
 }
 
-// stop ends the subscription, which its owner must still close. The locks of its partitions may be
-// held.
+// stop ends the subscription. Its owner must still close it. The caller may hold the locks of its
+// partitions.
 func (u *Subscription) stop(err error) {
 	if u.ended.CompareAndSwap(false, true) {
 		u.err = err
@@ -178,24 +180,25 @@ func (u *Subscription) stop(err error) {
 
 func (u *Subscription) stopped() bool { return u.ended.Load() }
 
-// Done is closed when the broker has ended the subscription. Err returns the reason.
+// Done returns a channel that is closed when the broker has ended the subscription. Err returns the
+// reason.
 func (u *Subscription) Done() <-chan struct{} { return u.done }
 
-// Err returns why it has ended, after Done is closed.
+// Err returns why the subscription has ended. It is valid after Done is closed.
 func (u *Subscription) Err() error { return u.err }
 
-// Close releases everything that the consumer held.
+// Close ends the subscription, and releases all objects that the consumer held.
 func (u *Subscription) Close() {
 	u.stop(nil)
 	u.close.Do(func() {
 		for _, s := range u.seats {
 			s.p.mu.Lock()
 			s.p.leave(u)
-			s.p.announce() // appends need not wait for it anymore
+			s.p.announce() // wake appends that waited for this consumer
 			s.p.mu.Unlock()
 		}
 		if u.cursor != nil {
-			for cell := range u.seats { // wake threads that sleep there for it
+			for cell := range u.seats { // wake threads that sleep at futexes of the cursor page
 				u.cursor.Freed(cell).Add(1)
 				futex.Wake(u.cursor.Freed(cell))
 			}

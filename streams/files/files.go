@@ -1,10 +1,11 @@
-// Package files manages a node's files in memory. A program writes a file once, others map it, and
-// records of streams refer to it. docs/streams-arrow.md is its specification.
+// Package files manages a node's files in memory. One program writes a file once, other programs
+// map it, and records of streams refer to it. docs/streams-arrow.md is its specification.
 //
-// A file is a memfd that the server creates, and passes to its maker for writing. After the maker
-// has sealed it no one can write to it, not even the maker. So a program that maps the file can
-// rely on what it has checked. A file exists as long as someone holds it or a record refers to it.
-// If it has a key, it exists further until its memory is needed.
+// A file is a memfd. The server creates it, and passes it to the program that writes it, which is
+// called its maker. After the maker has sealed the file, no program can write to it, not even the
+// maker. So when a program has checked the content of a mapped file, the content cannot change
+// later. A file exists as long as a program holds it or a record refers to it. A file with a key
+// exists longer, until its memory is needed.
 package files
 
 import (
@@ -24,13 +25,14 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Limits bound files. 0 means the default at the end of the comment.
+// Limits are the limits for files. A field that is 0 means the default, which is the number at the
+// end of the field's comment.
 type Limits struct {
-	Each int // files per namespace. 1,024
-	All  int // files of all namespaces. 8,192
+	Each int // maximum number of files per namespace. 1,024
+	All  int // maximum number of files of all namespaces. 8,192
 }
 
-// Manager keeps files. It is safe for concurrent use.
+// Manager manages the files of a node. It is safe for concurrent use.
 type Manager struct {
 	limits Limits
 	take   func(namespace string, bytes int64) error
@@ -42,35 +44,35 @@ type Manager struct {
 	files  map[id]*File
 	each   map[string]int
 	bytes  int64
-	keys   map[id]*list.Element // by key: elements of idle, whether the file is in use or not
-	claims map[id]chan struct{} // closed when the maker of the file with the key has finished, or given up
-	freed  chan struct{}        // closed when a record that referred to a rewritable file is gone
-	idle   *list.List           // elements are *File with a key, the most recently used first
+	keys   map[id]*list.Element // the element of the list idle for each key, whether or not the file is in use
+	claims map[id]chan struct{} // by key of a file that is being made; closed when its maker has finished or given up
+	freed  chan struct{}        // closed when the last record that referred to a rewritable file is gone
+	idle   *list.List           // the files with a key (*File), the most recently used first
 }
 
-// id is a file's name in its namespace, or its key.
+// id is a file's name or key, together with its namespace.
 type id struct{ namespace, name string }
 
 // File is a file in memory.
 type File struct {
-	Name  string // 32 hexadecimal digits
+	Name  string // the file's name: 32 hexadecimal digits
 	Bytes int64
 	// Rewritable reports whether a program that mapped the file for writing before it was sealed
 	// can still write to it.
 	Rewritable bool
 
 	m      *Manager
-	in     string // its namespace
+	in     string // the file's namespace
 	key    string
 	memory *segment.Sealable
 	sealed bool
-	users  int // number of holds, and of records that refer to it
-	of     int // number of records that refer to it
+	users  int // number of programs that hold the file plus number of records that refer to it
+	of     int // number of records that refer to the file
 }
 
-// New makes a manager. take allocates memory of a namespace for a file. retire returns the memory
-// when no caller keeps the remains of the file. Both are called with a lock held, and must not call
-// this package.
+// New makes a manager. take reserves memory of a namespace for a file. retire returns the memory
+// when no caller uses the remains of the file any longer. The manager calls both functions while it
+// holds a lock, so they must not call this package.
 func New(l Limits, take func(namespace string, bytes int64) error,
 	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
 	if l.Each == 0 {
@@ -91,8 +93,9 @@ func quota(do, format string, args ...any) error {
 	return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, do, format, args...)
 }
 
-// Make makes a file that its caller holds and can write to. If there is no memory for it, unused
-// files are evicted. rewritable: mappings from before the file is sealed stay writable.
+// Make makes a file that its caller holds and can write to. If there is no memory for the file,
+// Make evicts unused files. If `rewritable` is true, mappings from before the file is sealed stay
+// writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, nodeapi.MaxFileBytes)
@@ -101,7 +104,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	if err != nil {
 		return nil, err
 	}
-	// The lock is not held here, because allocating the memory of a large file takes a while.
+	// The lock is not held here, because it takes a while to allocate the memory of a large file.
 	memory, err := segment.NewSealable("netcraq-file", int(bytes))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +116,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	return f, nil
 }
 
-// reserve makes a file that has no memory yet, and that no one can find.
+// reserve makes a file that has no memory yet, and that no program can find.
 func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +131,8 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 		if err == nil {
 			break
 		}
-		// Evict files of its own namespace first, and others only if the server has no memory left.
+		// Evict files of the same namespace first, and files of other namespaces only if the server
+		// has no memory left.
 		if !m.evict(namespace) && (!errors.Is(err, ErrServerFull) || !m.evict("")) {
 			return nil, err
 		}
@@ -142,11 +146,12 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	return f, nil
 }
 
-// ErrServerFull is in take's error if the server has no memory left, rather than the namespace.
+// ErrServerFull is the error of take if the whole server has no memory left. If only the namespace
+// has no memory left, take returns another error.
 var ErrServerFull = errors.New("the server has no more memory for streams")
 
-// evict deletes the least recently used one of the unused files of a namespace or, with "", of all
-// namespaces. m.mu is held.
+// evict deletes the least recently used file that is not in use. An empty namespace means that the
+// file may be in any namespace. The caller holds m.mu.
 func (m *Manager) evict(namespace string) bool {
 	for e := m.idle.Back(); e != nil; e = e.Prev() {
 		if f := e.Value.(*File); f.users == 0 && (namespace == "" || f.in == namespace) {
@@ -159,14 +164,15 @@ func (m *Manager) evict(namespace string) bool {
 	return false
 }
 
-// Evict deletes an unused file of a namespace or, with "", of any namespace, to free its memory.
+// Evict deletes an unused file of a namespace to free its memory. An empty namespace means any
+// namespace.
 func (m *Manager) Evict(namespace string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.evict(namespace)
 }
 
-// forget removes a file's key. m.mu is held.
+// forget removes the key of a file. The caller holds m.mu.
 func (m *Manager) forget(f *File) {
 	if e := m.keys[id{f.in, f.key}]; f.key != "" && e != nil {
 		m.idle.Remove(e)
@@ -175,7 +181,7 @@ func (m *Manager) forget(f *File) {
 	f.key = ""
 }
 
-// drop deletes an unused file without a key. m.mu is held.
+// drop deletes an unused file without a key. The caller holds m.mu.
 func (m *Manager) drop(f *File) {
 	delete(m.files, id{f.in, f.Name})
 	if m.each[f.in]--; m.each[f.in] == 0 {
@@ -183,13 +189,13 @@ func (m *Manager) drop(f *File) {
 	}
 	m.bytes -= f.Bytes
 	var remains *segment.Remains
-	if f.memory != nil { // nil: allocation failed
+	if f.memory != nil { // memory is nil if its allocation failed
 		remains = f.memory.Retire()
 	}
 	m.retire(f.in, f.Bytes, remains)
 }
 
-// Release releases a file.
+// Release ends one hold of a file.
 func (f *File) Release() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -202,7 +208,8 @@ func (f *File) release() {
 	}
 }
 
-// ReleaseRecord releases a file from HoldAll, because the record that referred to it is gone.
+// ReleaseRecord releases a file that HoldAll has held for a record, because the record no longer
+// exists.
 func (f *File) ReleaseRecord() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -217,8 +224,8 @@ func (f *File) releaseRecord() {
 	f.release()
 }
 
-// Free returns the named rewritable files to which no record refers. It waits until there is one,
-// at most for the given time.
+// Free returns those of the named rewritable files to which no record refers. It waits until there
+// is at least one, for at most the given time.
 func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
 	err error) {
 	wait, cancel := context.WithTimeout(ctx, most)
@@ -248,10 +255,10 @@ func (m *Manager) Free(ctx context.Context, namespace string, names []string, mo
 	}
 }
 
-// Draft returns descriptors for the file's maker: one for writing, and Reader's. The caller closes
-// them.
+// Draft returns two descriptors for the file's maker. The first is for writing, and the second is
+// the descriptor that Reader returns. The caller closes them.
 func (f *File) Draft() ([]*os.File, error) {
-	f.m.mu.Lock() // it may be sealed concurrently
+	f.m.mu.Lock() // another goroutine may seal the file at the same time
 	w, err := f.memory.Writer()
 	f.m.mu.Unlock()
 	if err != nil {
@@ -274,9 +281,9 @@ func (f *File) Reader() ([]*os.File, error) {
 	return []*os.File{r}, nil
 }
 
-// Seal ends writing to a file. The maker must have unmapped it or, if it is rewritable, must have
-// mapped it. From then on no one else can write to it. With a key, the file can be found by it,
-// unless another file has the key.
+// Seal ends writing to a file. The maker must have unmapped an ordinary file, and must have mapped
+// a rewritable file. After Seal no other program can begin to write to the file. If key is set, the
+// file can be found by this key, unless another file already has it.
 func (m *Manager) Seal(namespace, name, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -319,7 +326,7 @@ func (m *Manager) Hold(namespace, name string) (*File, error) {
 	return m.hold(namespace, name)
 }
 
-// hold is Hold with m.mu held.
+// hold does what Hold does. The caller holds m.mu.
 func (m *Manager) hold(namespace, name string) (*File, error) {
 	f := m.files[id{namespace, name}]
 	if f == nil || !f.sealed {
@@ -329,14 +336,14 @@ func (m *Manager) hold(namespace, name string) (*File, error) {
 	return f, nil
 }
 
-// Open holds either all of several files, or none.
+// Open holds several sealed files. It holds either all of them, or none.
 func (m *Manager) Open(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.open(namespace, names)
 }
 
-// open is Open with m.mu held.
+// open does what Open does. The caller holds m.mu.
 func (m *Manager) open(namespace string, names []string) ([]*File, error) {
 	out := make([]*File, 0, len(names))
 	for _, name := range names {
@@ -352,7 +359,8 @@ func (m *Manager) open(namespace string, names []string) ([]*File, error) {
 	return out, nil
 }
 
-// HoldAll is like Open, for a record that refers to the files. ReleaseRecord releases them.
+// HoldAll is like Open, but holds the files for a record that refers to them. ReleaseRecord
+// releases them.
 func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -364,8 +372,8 @@ func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 }
 
 // Find finds a file by its key, and holds it. If no file has the key, the first caller gets nil and
-// must make the file. Others wait until it has done so or has given up; then the next one must make
-// it.
+// must make the file. Other callers wait until the first caller has made the file or has given up.
+// If it gives up, the next caller must make the file.
 func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
 	at := id{namespace, key}
 	for {
@@ -404,15 +412,15 @@ func (m *Manager) giveUp(at id, claim chan struct{}) {
 	}
 }
 
-// Count returns the number of files, their bytes, the numbers of requested keys that were found and
-// not found, and the number of evicted files.
+// Count returns the number of files and their size in bytes. It also returns how many requested
+// keys were found and not found, and how many files were evicted.
 func (m *Manager) Count() (files int, bytes int64, hits, misses, evicted uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.files), m.bytes, m.hits.Load(), m.misses.Load(), m.evicted.Load()
 }
 
-// Close deletes unused files. Mappings of other programs stay valid.
+// Close deletes unused files. Programs that have mapped a file can still use it.
 func (m *Manager) Close() {
 	for m.Evict("") {
 	}

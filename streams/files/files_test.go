@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// world is a manager with 100 bytes of memory for each namespace, and 150 bytes altogether.
+// world is a manager whose namespaces have 100 bytes of memory each, and 150 bytes altogether.
 type world struct {
 	*Manager
 	each map[string]int64
@@ -54,7 +54,7 @@ func (w *world) make(t *testing.T, ns string, bytes int64, key string) *File {
 	return f
 }
 
-// is reports whether a file with the key exists. It does not hold the file afterwards.
+// is reports whether a file with the key exists, without keeping a hold of the file.
 func (w *world) is(t *testing.T, ns, key string) bool {
 	t.Helper()
 	f, giveUp, err := w.Find(t.Context(), ns, key)
@@ -69,8 +69,8 @@ func (w *world) is(t *testing.T, ns, key string) bool {
 	return true
 }
 
-// If memory is needed, unused files are evicted, in the order of their last use. Files in use are
-// never evicted.
+// TestEviction checks that the manager evicts unused files when memory is needed, in the order of
+// their last use. It never evicts files in use.
 func TestEviction(t *testing.T) {
 	w := newWorld(Limits{})
 	a, b := w.make(t, "x", 40, "a"), w.make(t, "x", 40, "b")
@@ -79,14 +79,15 @@ func TestEviction(t *testing.T) {
 	}
 	a.Release()
 	b.Release()
-	if !w.is(t, "x", "a") { // used after b
+	if !w.is(t, "x", "a") { // this lookup makes "a" more recently used than "b"
 		t.Fatal("what has a key is gone while there is memory")
 	}
 	c := w.make(t, "x", 40, "c")
 	if w.is(t, "x", "b") || !w.is(t, "x", "a") {
 		t.Error("not the one was given up that was not asked for for the longest time")
 	}
-	// The namespace y has memory left, but the server has not, so an unused file of x is evicted.
+	// The namespace y has memory left, but the server does not. So the manager evicts an unused
+	// file of x.
 	d := w.make(t, "y", 90, "")
 	if w.is(t, "x", "a") || !w.is(t, "x", "c") {
 		t.Error("what others do not use stays, or what they use does not")
@@ -111,12 +112,12 @@ func TestBounds(t *testing.T) {
 	for i := range 3 {
 		w.make(t, "x", 1, fmt.Sprint(i)).Release()
 	}
-	f := w.make(t, "x", 1, "new") // this evicts the first file
+	f := w.make(t, "x", 1, "new") // this call evicts the first file
 	if w.is(t, "x", "0") {
 		t.Error("there are more files than there may be")
 	}
 	w.make(t, "y", 1, "")
-	if _, err := w.Make("y", 1, false); err != nil { // this evicts a file of x
+	if _, err := w.Make("y", 1, false); err != nil { // this call evicts a file of the namespace x
 		t.Error(err)
 	}
 	if _, err := w.Make("z", 1, false); err != nil {
@@ -128,7 +129,7 @@ func TestBounds(t *testing.T) {
 	f.Release()
 }
 
-// draft makes a file of 64 bytes that is not sealed, and maps it. The caller unmaps it.
+// draft makes a file of 64 bytes that is not sealed, and maps it. The caller must unmap it.
 func (w *world) draft(t *testing.T, rewritable bool) (*File, []*os.File, []byte) {
 	t.Helper()
 	f, err := w.Make("x", 64, rewritable)
@@ -150,8 +151,9 @@ func (w *world) draft(t *testing.T, rewritable bool) (*File, []*os.File, []byte)
 	return f, draft, b
 }
 
-// No one can write to a sealed file, not even its maker with the descriptors and mappings it has. A
-// file cannot be sealed while its maker could still write to it.
+// TestSeal checks that no program can write to a sealed file. Even the maker cannot, with
+// descriptors and mappings from before. Sealing fails while the maker could still write to the
+// file.
 func TestSeal(t *testing.T) {
 	w := newWorld(Limits{})
 	f, draft, b := w.draft(t, false)
@@ -209,7 +211,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// If a maker applies seals itself, so that the server cannot, the file is not usable.
+// TestSealedByTheMaker checks that a file is unusable if its maker applied seals itself, which
+// prevents the server from sealing it.
 func TestSealedByTheMaker(t *testing.T) {
 	w := newWorld(Limits{})
 	f, _ := w.Make("x", 64, false)
@@ -230,8 +233,8 @@ func TestSealedByTheMaker(t *testing.T) {
 	}
 }
 
-// One of the callers that want a key makes the file. If it gives up, the next one makes it. A
-// caller whose context has ended does not wait.
+// TestClaims checks that only one of several callers that want a key makes the file. If this caller
+// gives up, the next caller makes it. A caller whose context has ended does not wait.
 func TestClaims(t *testing.T) {
 	w := newWorld(Limits{})
 	_, giveUp, err := w.Find(t.Context(), "x", "k")
@@ -264,7 +267,7 @@ func TestClaims(t *testing.T) {
 			makers++
 			first := makers == 1
 			mu.Unlock()
-			if !first { // the first caller gives up, as a program that dies does
+			if !first { // the first caller gives up, as if its program had died
 				w.make(t, "x", 10, "k").Release()
 			}
 		})
@@ -277,14 +280,15 @@ func TestClaims(t *testing.T) {
 	if f, _, hits, misses, _ := w.Count(); f != 1 || hits != 6 || misses != 3 {
 		t.Errorf("%d files, %d found, %d not", f, hits, misses)
 	}
-	// Another namespace has its own keys.
+	// The same key in another namespace is a different key.
 	if w.is(t, "y", "k") {
 		t.Error("a namespace finds what is another's")
 	}
 }
 
-// A program that has mapped a rewritable file before it was sealed can still write to it. No one
-// else can begin to write, with any descriptor, or remove memory from it.
+// TestRewritable checks that a program that mapped a rewritable file before it was sealed can still
+// write to it. No other program can begin to write with any descriptor, or remove memory from the
+// file.
 func TestRewritable(t *testing.T) {
 	w := newWorld(Limits{})
 	f, draft, b := w.draft(t, true)
@@ -334,7 +338,8 @@ func TestRewritable(t *testing.T) {
 	}
 }
 
-// A rewritable file is free while no record refers to it, whoever else holds it.
+// TestFree checks that a rewritable file is free while no record refers to it, even if programs
+// hold it.
 func TestFree(t *testing.T) {
 	w := newWorld(Limits{})
 	rewritable := func() *File {
@@ -376,7 +381,7 @@ func TestFree(t *testing.T) {
 	}
 	waited := make(chan string)
 	go func() { waited <- free(time.Minute) }()
-	first[0].ReleaseRecord() // another record still refers to a
+	first[0].ReleaseRecord() // after this release, another record still refers to the file a
 	first[1].ReleaseRecord()
 	if got := <-waited; got != fmt.Sprint(names[1:]) {
 		t.Errorf("free: %s", got)

@@ -1,7 +1,7 @@
-// Package ledger is the ledger of a stream's partition: the objects in its ring, the place of the
-// next record, what each consumer holds, and the consumers that the writer must wait for. It has no
-// memory of records, no goroutines and no clock: the broker executes its decisions, and passes it
-// the time.
+// Package ledger keeps account of a stream's partition. A ledger knows the objects in the
+// partition's ring, the place of the next record, and the objects that each consumer holds. From
+// these it decides for which consumers the writer must wait. A ledger stores no records, and has no
+// goroutines and no clock. The broker passes it the time, and executes its decisions.
 package ledger
 
 import (
@@ -11,83 +11,91 @@ import (
 	"strings"
 )
 
-// Rules are a stream's rules for its consumers. Times are in nanoseconds.
+// Rules says how a stream treats its consumers. Times are in nanoseconds.
 type Rules struct {
-	// Skip moves a consumer on without waiting when it is behind by the whole ring.
+	// Skip moves a consumer ahead to a newer record, without waiting, when it is a whole ring
+	// behind.
 	Skip bool
-	// Stall is the time for which the writer waits for a consumer that releases nothing. Then the
-	// consumer is moved on, and the writer does not wait for it again until it has noticed that.
+	// Stall is the longest time for which the writer waits for a consumer that releases nothing.
+	// After it, the consumer is moved ahead to a newer record. The writer does not wait for it
+	// again until the consumer has noticed the move.
 	Stall int64
-	// Keep is the time for which unreleased objects of a named consumer are held after it has left.
+	// Keep is how long the objects that a named consumer has not released are held after it has
+	// disconnected.
 	Keep int64
-	// Names bounds the consumers of an owner whose positions are remembered. All owners together
-	// have twice as many.
+	// Names is the maximum number of remembered consumers per owner. All owners together can have
+	// twice as many.
 	Names int
 }
 
 // ID identifies a connected consumer.
 type ID uint64
 
-// Ring is the ledger of one partition. It is not safe for concurrent use.
+// Ring is the ledger of one partition, whose objects form a ring. It is not safe for concurrent
+// use.
 type Ring struct {
 	rules   Rules
 	objects uint64
-	room    int // bytes of records in an object
+	room    int // number of bytes for records in each object
 
-	base  uint64 // the number of the first object that this ring ever had
+	base  uint64 // number of the first object that this ring ever had
 	begun uint64
 	next  uint64 // offset of the next record
-	used  int    // bytes of records in the newest object
+	used  int    // number of bytes of records in the newest object
 	count int
-	first []uint64 // by index in the ring: the offset of the first record
+	first []uint64 // offset of the first record of each object, by the object's index in the ring
 
 	there map[ID]*consumer
-	named map[string]*consumer // by name, connected or not
-	waits map[string]wait      // by owner
+	named map[string]*consumer // the named consumers by name, whether connected or not
+	waits map[string]wait      // for each owner, how long the writer has waited for its consumers
 }
 
 // wait is the time for which the writer has waited for the consumers of one owner. For one object,
-// it is at most [Rules].Keep plus Stall, whatever names they have and however often they join.
+// the writer waits at most [Rules].Keep plus Stall. This limit holds however many names the owner's
+// consumers use, and however often they join.
 type wait struct {
-	object uint64 // they hold this object, which must be replaced next
-	since  int64  // when the writer first had to wait for one of them
-	spent  uint64 // their time is used up for objects below this number: the writer replaces those without waiting
+	object uint64 // number of the object that must be replaced next, which consumers of the owner hold
+	since  int64  // when the writer first had to wait for a consumer that holds this object
+	// the owner's time for objects below this number is used up, so the writer replaces them
+	// without waiting
+	spent uint64
 }
 
 type consumer struct {
-	id   ID     // 0: it is not connected
-	name string // its owner and its name (Owned)
-	held uint64 // it holds the objects from this number on
-	next uint64 // it is done with records before this offset
-	// start is the first record that it gets. The cursor page contains start before the consumer
-	// has its answer, so only a later offset changes next. Until then, the consumer still gets the
-	// count of the records that it missed before start.
+	id   ID     // id of the connection; 0 if the consumer is not connected
+	name string // the consumer's owner and name, combined by Owned
+	held uint64 // the consumer holds the objects from this number on
+	next uint64 // the consumer has finished with all records before this offset
+	// start is the offset of the first record that the consumer gets. The consumer learns start
+	// only from the answer to its subscription, but its cursor page contains start earlier. So
+	// while the page still has start, next does not change. The consumer still counts as not
+	// knowing how many records it missed before start.
 	start  uint64
-	before *consumer // state of the name before this consumer joined; nil: the name was unknown
+	before *consumer // state of the consumer's name before this consumer joined; nil if the name was unknown
 	skip   bool
-	waited bool  // the writer waits for it, since the time in since
-	since  int64 // the time from which waited is true
-	lost   bool  // it was moved on and has not confirmed that, so the writer does not wait for it
-	until  int64 // if it is not connected: the time until which it holds objects
+	waited bool  // the writer waits for this consumer, since the time in the field `since`
+	since  int64 // when the writer began to wait for this consumer
+	lost   bool  // the consumer was moved ahead and has not noticed it, so the writer does not wait for it
+	until  int64 // time until which a consumer that is not connected holds objects
 }
 
-// Place is the place of a record.
+// Place is where a record goes in the ring.
 type Place struct {
 	Object uint64
-	At     int // offset in the object's records
+	At     int // position of the record in the object's records, in bytes
 	Offset uint64
-	Begins bool   // the record begins the object, which replaces another one
-	Used   int    // bytes of the object's records, including this one
-	Count  int    // number of the object's records, including this one
-	Moved  uint64 // number of consumers that were moved on to make room for the record
+	Begins bool   // the record is the first of a new object, which replaces an older object
+	Used   int    // bytes of the object's records, including the new record
+	Count  int    // number of the object's records, including the new record
+	Moved  uint64 // number of consumers that were moved ahead to make room for the record
 }
 
 // Blocker is a consumer for which the writer has to wait.
 type Blocker struct {
-	ID    ID // 0: it has left, and its position is kept
+	ID    ID // id of the consumer; 0 if it has disconnected and its position is kept
 	Until int64
-	// Want is the first object that it may continue to hold. It leaves the writer room for more
-	// than one record.
+	// Want is the number of the first object that the consumer may continue to hold. When it has
+	// released the objects below, the writer has room for more than one record.
 	Want uint64
 }
 
@@ -97,14 +105,14 @@ func New(objects, room int, rules Rules) *Ring {
 		there: map[ID]*consumer{}, named: map[string]*consumer{}, waits: map[string]wait{}}
 }
 
-// Held is an object of a restored ring.
+// Held describes an object of a ring that is being restored.
 type Held struct {
 	First       uint64
 	Used, Count int
 }
 
-// Restore makes the ledger of a ring that already has objects, from number base on. If there are
-// none, next is the offset of the next record.
+// Restore makes the ledger of a ring that already has objects, numbered from base on. If it has no
+// objects, next is the offset of the next record.
 func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ring, error) {
 	r := New(objects, room, rules)
 	if len(has) > objects {
@@ -125,11 +133,11 @@ func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ri
 	return r, nil
 }
 
-// Next returns the offset of the next record, Begun the number of the next object.
+// Next returns the offset of the next record, and Begun returns the number of the next object.
 func (r *Ring) Next() uint64  { return r.next }
 func (r *Ring) Begun() uint64 { return r.begun }
 
-// Oldest returns the number of the oldest existing object, and the offset of its first record.
+// Oldest returns the number of the oldest object in the ring, and the offset of its first record.
 func (r *Ring) Oldest() (object, offset uint64) {
 	object = max(r.base, r.begun-min(r.begun, r.objects))
 	if object == r.begun {
@@ -138,8 +146,9 @@ func (r *Ring) Oldest() (object, offset uint64) {
 	return object, r.first[object%r.objects]
 }
 
-// Append finds the place of a record of the given size. If the writer must first wait for
-// consumers, it returns them as blockers, and no place. size must not exceed the room of an object.
+// Append assigns a place to a record of the given size. If the writer must first wait for
+// consumers, Append returns these consumers as blockers instead of a place. The size must not
+// exceed the room of an object.
 func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	if r.begun == r.base || r.used+size > r.room {
 		if p.Moved, blockers = r.reclaim(now); len(blockers) > 0 {
@@ -158,7 +167,7 @@ func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 }
 
 // reclaim makes room for the next object. If consumers hold the object that must be replaced, it
-// returns them as blockers. moved is the number of consumers that were moved on.
+// returns them as blockers. The result `moved` is the number of consumers that were moved ahead.
 func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	if r.begun-r.base < r.objects {
 		return 0, nil
@@ -166,7 +175,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	victim := r.begun - r.objects
 	maps.DeleteFunc(r.waits, func(_ string, w wait) bool { return w.object != victim && w.spent <= victim })
 	var late []*consumer
-	var spent []string // owners
+	var spent []string // owners whose time is used up
 	for _, c := range r.all() {
 		if c.held > victim || c.id == 0 && now >= c.until {
 			continue
@@ -190,7 +199,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 		}
 		late, spent = append(late, c), append(spent, owner)
 	}
-	if len(blockers) > 0 { // no consumer was moved on yet
+	if len(blockers) > 0 { // no consumer has been moved ahead up to this point
 		return 0, blockers
 	}
 	for _, owner := range spent {
@@ -210,7 +219,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	return moved, nil
 }
 
-// waitsUntil returns the time until which the writer waits for an owner's consumers that hold an
+// waitsUntil returns until when the writer waits for those consumers of an owner that hold the
 // object.
 func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
 	w, ok := r.waits[owner]
@@ -224,7 +233,7 @@ func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
 	return w.since + r.rules.Keep + r.rules.Stall
 }
 
-// all returns the consumers that may hold something, in a deterministic order.
+// all returns the consumers that may hold objects, in a deterministic order.
 func (r *Ring) all() []*consumer {
 	out := make([]*consumer, 0, len(r.there)+len(r.named))
 	for _, id := range slices.Sorted(maps.Keys(r.there)) {
@@ -238,31 +247,32 @@ func (r *Ring) all() []*consumer {
 	return out
 }
 
-// From is the kind of position at which a consumer begins.
+// From says how the position at which a consumer begins is determined.
 type From int
 
 const (
-	// Known: the last position of the consumer's name; if that is unknown, the oldest record.
+	// Known is the last position of the consumer's name. If that is unknown, it is the oldest
+	// record.
 	Known From = iota
 	Earliest
 	Latest
-	At // the given offset
+	At // the offset that the consumer requests
 )
 
 // Start is the position at which a consumer begins.
 type Start struct {
 	Object uint64 // the consumer holds objects from this number on
-	Offset uint64 // the first record that the consumer gets
-	Missed uint64 // number of records from the requested one to Offset, which are gone
+	Offset uint64 // offset of the first record that the consumer gets
+	Missed uint64 // number of records that no longer exist, from the requested record to Offset
 }
 
-// Errors of Join and LetGo.
+// These are the errors of Join and LetGo.
 type (
-	// Beyond: the record does not exist yet.
+	// Beyond means that the requested record does not exist yet.
 	Beyond struct{ Offset, Next uint64 }
-	// TooMany: too many names are remembered.
+	// TooMany means that too many names are remembered.
 	TooMany struct{ Names int }
-	// Forged: a consumer's report is impossible.
+	// Forged means that a consumer has reported an impossible position.
 	Forged struct{ Held, Begun, Offset, Next uint64 }
 )
 
@@ -277,7 +287,7 @@ func (e Forged) Error() string {
 		e.Held, e.Begun, e.Offset, e.Next)
 }
 
-// Find returns where a consumer begins if it requests the record with an offset.
+// Find returns where a consumer begins if it requests the record with the given offset.
 func (r *Ring) Find(offset uint64) (Start, error) {
 	if offset > r.next {
 		return Start{}, Beyond{offset, r.next}
@@ -293,9 +303,10 @@ func (r *Ring) Find(offset uint64) (Start, error) {
 	return s, nil
 }
 
-// Join adds a consumer. If another one has the name, the new one takes over the name, and replaced
-// is the old one, which has left. A consumer without a name is Owned by its owner, too. skip: it is
-// moved on instead of waited for.
+// Join adds a consumer. If another consumer has the name, the new consumer takes over the name, and
+// replaced is the id of the old consumer, which leaves. The name must be the result of Owned, also
+// for a consumer without a name. With skip, the consumer is moved ahead to a newer record when it
+// is slow, and the writer does not wait for it.
 func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now int64) (s Start, replaced ID,
 	err error) {
 	before := r.find(name)
@@ -330,7 +341,7 @@ func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now
 // An owner's name contains no zero byte.
 func Owned(owner, name string) string { return owner + "\x00" + name }
 
-// Bare returns the part of a name after the owner.
+// Bare returns the consumer's name without its owner.
 func Bare(name string) string {
 	if _, bare, ok := strings.Cut(name, "\x00"); ok {
 		return bare
@@ -340,8 +351,8 @@ func Bare(name string) string {
 
 func ownerOf(name string) string { return name[:len(name)-len(Bare(name))] }
 
-// find finds the consumer with a name. A name that an earlier version of the server remembered
-// without an owner is assigned to the first owner that uses it.
+// find finds the consumer with a name. Earlier versions of the server remembered names without an
+// owner. Such a name is assigned to the first owner that uses it.
 func (r *Ring) find(name string) *consumer {
 	bare := Bare(name)
 	if c := r.named[bare]; c != nil && r.named[name] == nil && ownerOf(bare) == "" && c.id == 0 {
@@ -351,10 +362,10 @@ func (r *Ring) find(name string) *consumer {
 	return r.named[name]
 }
 
-// roomForName reports whether another name may be remembered. If there are too many, it forgets the
-// name that has held nothing for the longest time. It chooses among the names of the same owner if
-// that owner has its full share, and otherwise among those of the owner with most names, if that
-// has more.
+// roomForName reports whether another name may be remembered. If there are too many names, it
+// forgets the name that has held nothing for the longest time. If the owner of the new name already
+// has its full share, a name of the same owner is forgotten. Otherwise a name of the owner with the
+// most names is forgotten, if that owner has more names than this one.
 func (r *Ring) roomForName(name string, now int64) bool {
 	owner, of := ownerOf(name), map[string]int{}
 	for other := range r.named {
@@ -381,9 +392,9 @@ func (r *Ring) roomForName(name string, now int64) bool {
 	return idle != nil
 }
 
-// LetGo processes a consumer's report: it holds objects from number held on, and is done with
-// records before next. Smaller values than in an earlier report have no effect. Reports of
-// consumers that are not connected are ignored.
+// LetGo processes a consumer's report of its position. The consumer holds objects from number held
+// on, and has finished with all records before next. Values below those of an earlier report have
+// no effect. Reports of consumers that are not connected are ignored.
 func (r *Ring) LetGo(id ID, held, next uint64) error {
 	c := r.there[id]
 	if c == nil {
@@ -402,8 +413,8 @@ func (r *Ring) LetGo(id ID, held, next uint64) error {
 	return nil
 }
 
-// Withdraw undoes a Join, because the consumer was told that it failed: its name gets its earlier
-// position. The consumer that had the name before has left.
+// Withdraw undoes a Join, because the join failed later. The consumer's name gets its earlier
+// position again. The consumer that had the name before the Join is not connected again.
 func (r *Ring) Withdraw(id ID, now int64) {
 	c := r.there[id]
 	if c == nil {
@@ -423,8 +434,8 @@ func (r *Ring) Withdraw(id ID, now int64) {
 	}
 }
 
-// Leave removes a consumer. If it has no name, its objects are released. If it has one, they are
-// held for some time.
+// Leave removes a consumer that has disconnected. The objects of a consumer without a name are
+// released. The objects of a named consumer are still held for some time.
 func (r *Ring) Leave(id ID, now int64) {
 	c := r.there[id]
 	if c == nil {
@@ -441,9 +452,9 @@ func (r *Ring) Leave(id ID, now int64) {
 }
 
 // Commit records the position of a named consumer that reads without being connected. Its unread
-// records are held for some time. Records that are gone still count as unread. So the consumer gets
-// their number until it requests a later record, even if an answer is lost. Commit does nothing for
-// a connected consumer.
+// records are held for some time. Records that no longer exist also count as unread. So the
+// consumer gets the number of missed records until it requests a later record, even if an answer is
+// lost. Commit does nothing for a connected consumer.
 func (r *Ring) Commit(name string, next uint64, now int64) error {
 	c := r.find(name)
 	if c != nil && c.id != 0 {
@@ -467,7 +478,7 @@ func (r *Ring) Commit(name string, next uint64, now int64) error {
 	return nil
 }
 
-// Where returns the position of the consumer with a name.
+// Where returns the position of a named consumer.
 func (r *Ring) Where(name string) (next uint64, known bool) {
 	if c := r.find(name); c != nil {
 		return c.next, true
@@ -475,10 +486,11 @@ func (r *Ring) Where(name string) (next uint64, known bool) {
 	return 0, false
 }
 
-// Fits reports whether a record fits into the newest object, so that the writer need not wait.
+// Fits reports whether a record fits into the newest object. If it does, the writer need not wait
+// for consumers.
 func (r *Ring) Fits(size int) bool { return r.begun > r.base && r.used+size <= r.room }
 
-// Forget forgets a name, and releases its objects, unless its consumer is connected.
+// Forget removes a name and releases its objects, unless its consumer is connected.
 func (r *Ring) Forget(name string) bool {
 	c := r.named[name]
 	if c == nil || c.id != 0 {
@@ -488,7 +500,7 @@ func (r *Ring) Forget(name string) bool {
 	return true
 }
 
-// Positions returns, by name, the offsets of the records that consumers read next.
+// Positions returns the offset of the record that each named consumer reads next.
 func (r *Ring) Positions() map[string]uint64 {
 	out := make(map[string]uint64, len(r.named))
 	for name, c := range r.named {
@@ -497,8 +509,8 @@ func (r *Ring) Positions() map[string]uint64 {
 	return out
 }
 
-// Remember adds a name from an earlier ledger, as if its consumer had just left. Records that are
-// gone count as missed.
+// Remember adds a name from an earlier ledger, as if its consumer had just disconnected. Records
+// that no longer exist count as missed.
 func (r *Ring) Remember(name string, next uint64, now int64) {
 	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
 		return

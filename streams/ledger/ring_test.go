@@ -9,29 +9,29 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// record is a record of the model's ring.
+// record is a record in the ring of the model.
 type record struct {
 	offset uint64
 	size   int
 }
 
-// model is the specification of a ring in the simplest form: all objects that were ever begun, with
-// their records.
+// model is a specification of a ring in the simplest form. It has all objects that were ever begun,
+// with their records.
 type model struct {
 	objects [][]record
 	next    uint64
 }
 
-// reader is a consumer of the model: what it has released, and what it may still read.
+// reader is a consumer in the model. It knows what it has released, and what it may still read.
 type reader struct {
 	name  string
 	id    ID
 	there bool
 	held  uint64
 	next  uint64
-	start uint64 // until it is done with this record, it may not know the number of missed records
+	start uint64 // until the consumer has finished with this record, it may not know the number of missed records
 	skip  bool
-	lost  bool // it was moved on, and does not know it yet
+	lost  bool // the consumer was moved ahead, and does not know it yet
 	until int64
 }
 
@@ -42,7 +42,8 @@ const (
 	keep    = 80
 )
 
-// walk does a random walk, and returns an error if the ledger breaks a promise of docs/streams.md.
+// walk performs a random sequence of operations. It returns an error if the ledger breaks a promise
+// of docs/streams.md.
 func walk(seed uint64, tell bool) (trace []string, err error) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	rules := Rules{Skip: seed%4 == 0, Stall: stall, Keep: keep, Names: 3}
@@ -54,16 +55,16 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			trace = append(trace, fmt.Sprintf("%4d ", now)+fmt.Sprintf(format, args...))
 		}
 	}
-	// blockedSince is the time since which the writer has waited for a reader that releases
+	// blockedSince has the time since which the writer has waited for each reader that releases
 	// nothing.
 	blockedSince := map[*reader]int64{}
-	// All readers have one owner. Since waySince the writer has found some of them in the way of
-	// object `way`. It does not wait for them before it must replace object `spent`.
+	// All readers have the same owner. Since waySince the writer has found some of them holding
+	// object `way`. It does not wait for these readers before it must replace object `spent`.
 	way, waySince, spent := -1, int64(0), 0
 	for range 400 {
 		now += r.Int64N(6)
 		switch k := r.IntN(12); {
-		case k < 6: // append
+		case k < 6: // append a record
 			size := 8 * (1 + r.IntN(space/8))
 			begun := uint64(len(m.objects))
 			var used int
@@ -88,7 +89,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if len(holders) > 0 && victim != way && victim >= spent {
 				way, waySince = victim, now
 			}
-			over := victim < spent || now >= waySince+keep+stall // the owner's time is used up
+			over := victim < spent || now >= waySince+keep+stall // the time of the owner is used up
 			place, blockers := ring.Append(size, now)
 			log("append %d: %+v, blockers %v", size, place, blockers)
 			if len(blockers) > 0 {
@@ -108,7 +109,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				}
 				continue
 			}
-			for _, c := range holders { // they were moved on, so their time must have been used up
+			for _, c := range holders { // these readers were moved ahead, so their time must have been used up
 				since, ok := blockedSince[c]
 				if !over && (!c.there || !ok || now < since+stall) {
 					return trace, fmt.Errorf("object %d was taken from reader %d, which held it", begun-objects, c.id)
@@ -125,9 +126,9 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 							moved++
 							c.lost = !c.skip && !rules.Skip
 						} else {
-							c.until = min(c.until, now) // it no longer holds anything
+							c.until = min(c.until, now) // from now on this reader holds nothing
 						}
-						c.held = begun // it was moved on
+						c.held = begun // the reader was moved ahead
 						delete(blockedSince, c)
 					}
 				}
@@ -200,7 +201,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if start := max(ask, first); s.Offset != start || s.Missed != start-ask {
 				return trace, fmt.Errorf("start %+v, asked for %d of %d to %d", s, ask, first, m.next)
 			}
-			// The object must be the one that has the record, or will have it.
+			// The object must already contain the record, or be the object that will contain it.
 			if s.Object < oldest || s.Object > uint64(len(m.objects)) {
 				return trace, fmt.Errorf("object %d of %d to %d", s.Object, oldest, len(m.objects))
 			}
@@ -215,7 +216,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				return trace, fmt.Errorf("replaced %d", replaced)
 			}
 			last++
-			if r.IntN(5) == 0 { // the consumer is told that the join failed
+			if r.IntN(5) == 0 { // simulate that the join fails later
 				ring.Withdraw(c.id, now)
 				log("%d is withdrawn", c.id)
 				next, known := ring.Where(c.name)
@@ -317,12 +318,12 @@ func has(r *Ring, name string) bool {
 	return ok
 }
 
-// TestWalks: for any sequence of events, no object is taken from a consumer before its time is used
-// up, the writer never waits without a reason, and every record has the next offset and the right
-// place.
+// TestWalks checks random sequences of operations. No object may be taken from a consumer before
+// its time is used up, and the writer may never wait without a reason. Every record must get the
+// next offset and the right place.
 func TestWalks(t *testing.T) {
 	walks := uint64(1000)
-	if racedetector.Enabled { // there is only one goroutine
+	if racedetector.Enabled { // the race detector cannot find anything, because there is only one goroutine
 		walks = 100
 	}
 	for seed := range walks {
@@ -336,7 +337,8 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestRestore: a ledger that is restored from another one's ring continues correctly.
+// TestRestore checks that a ledger that is restored from the ring of another ledger continues
+// correctly.
 func TestRestore(t *testing.T) {
 	rules := Rules{Stall: stall, Keep: keep, Names: 2}
 	a := New(objects, space, rules)
@@ -373,8 +375,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestOwners: consumers with the same name but different owners are independent. An owner with many
-// names takes none from an owner with fewer.
+// TestOwners checks that consumers with the same name but different owners are independent. An
+// owner with many names cannot displace the names of an owner with fewer.
 func TestOwners(t *testing.T) {
 	const names = 4
 	r := New(objects, space, Rules{Stall: stall, Keep: keep, Names: names})
@@ -388,7 +390,8 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	many := 0
-	for now := int64(0); now < 3*keep; now += keep { // also after the holding time has passed
+	// run the checks before and after the objects' holding time has passed
+	for now := int64(0); now < 3*keep; now += keep {
 		for i := range 3 * names {
 			if err := commit("other", string(rune('a'+i)), 3, now); err == nil {
 				many++
@@ -406,13 +409,14 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%s is at %d, known: %v", name, next, known)
 		}
 	}
-	// A third owner gets its share: one of the two with more names loses a name that holds nothing.
+	// A third owner gets its share of names. One of the two owners with more names loses a name
+	// that holds no objects.
 	for _, name := range []string{"a", "b"} {
 		if err := commit("third", name, 2, 4*keep); err != nil {
 			t.Error(err)
 		}
 	}
-	// A name from an earlier version goes to the first owner that uses it.
+	// A name from an earlier version of the server belongs to the first owner that uses it.
 	r = New(objects, space, Rules{Keep: keep, Names: names})
 	r.Append(24, 0)
 	r.Remember("old", 1, 0)
@@ -429,10 +433,10 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestHeldUpByOneOwner: an owner delays the writer for an object no longer than one consumer could
-// that leaves and returns, even if it uses many names, or consumers without a name that take turns.
-// Then the writer does not wait for this owner for one round of the ring. It still waits for other
-// owners.
+// TestHeldUpByOneOwner checks the time for which one owner can delay the writer for an object. It
+// must not exceed the time that one consumer that leaves and returns can cause. That holds even if
+// the owner uses many names, or many consumers without a name. Afterwards the writer does not wait
+// for this owner for one round of the ring, but still waits for other owners.
 func TestHeldUpByOneOwner(t *testing.T) {
 	const names = 64
 	full := func() *Ring {

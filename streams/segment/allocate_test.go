@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAllocate: a file has memory for its whole size, whatever the number of steps. If there is no
-// memory for a file, allocate fails.
+// TestAllocate checks that a file gets memory for its whole size, in any number of steps. It also
+// checks that allocate fails if there is not enough memory.
 func TestAllocate(t *testing.T) {
 	for _, size := range []int64{1, 4096, allocateStep - 1, allocateStep, allocateStep + 1, 3*allocateStep + 5000} {
 		f, err := create("netcraq-test", int(size))

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel clears memory when it allocates it, and takes as long to free it. One thread with low
-// priority does both for all files, one after another. So a caller that continuously creates and
-// drops large files does not take the processors that requests of others need. And memory is freed
-// before more is requested.
+// The kernel clears memory when it allocates it, and freeing memory takes as long. One thread with
+// low priority allocates and frees the memory of all files, one after another. So a caller that
+// continuously creates and drops large files does not occupy the processors that other callers'
+// requests need. The order also ensures that memory is freed before more is allocated.
 
-// asidePriority is the thread's nice value. It gets a third of the processor time of another
-// thread.
+// asidePriority is the nice value of the thread that allocates and frees memory. With it the thread
+// gets a third of the processor time of a normal thread.
 const asidePriority = 5
 
 var (
@@ -29,14 +29,14 @@ var (
 	})
 )
 
-// aside runs a function in that thread, and returns when it has finished.
+// aside runs a function in the low-priority thread, and returns when the function has finished.
 func aside(do func()) {
 	done := make(chan struct{})
 	later(func() { do(); close(done) })
 	<-done
 }
 
-// later makes that thread run a function after the functions that it already has.
+// later makes the low-priority thread run a function after those that are already queued.
 func later(do func()) {
 	started()
 	tasks <- do

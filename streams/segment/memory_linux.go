@@ -2,9 +2,9 @@
 // broker's own files. api/stream defines their content.
 //
 // A consumer gets a descriptor of a memfd that is open for reading. It cannot map the memfd for
-// writing, make a mapping writable by mprotect, or open the memfd again through /proc: after the
-// broker's own mapping no further writable mapping is possible (F_SEAL_FUTURE_WRITE), even for
-// root. The memfd cannot be truncated, so no reader is sent SIGBUS.
+// writing, make a mapping writable by mprotect, or open the memfd for writing through /proc. The
+// seal F_SEAL_FUTURE_WRITE prevents this, even for root: only the broker's mapping, which is older
+// than the seal, is writable. The memfd cannot be truncated, so no reader gets SIGBUS.
 package segment
 
 import (
@@ -17,16 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is a mapping of a whole file.
+// Memory is a file that is mapped completely.
 type Memory struct {
 	// Bytes is the content of the file. It is invalid after Close.
 	Bytes []byte
 
-	file  *os.File // descriptor for consumers; nil: the file is not for consumers
+	file  *os.File // descriptor for consumers; nil if consumers cannot get the file
 	close sync.Once
 }
 
-// New makes a memfd of a size to which only this process can write, with a descriptor for readers.
+// New makes a memfd of the given size, and a descriptor of it for readers. Only this process can
+// write to the memfd.
 func New(name string, size int) (*Memory, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -50,8 +51,8 @@ func New(name string, size int) (*Memory, error) {
 	return m, nil
 }
 
-// NewShared makes a memfd of a size to which this process and receivers of its descriptor can
-// write.
+// NewShared makes a memfd of the given size. This process and the receivers of its descriptor can
+// write to it.
 func NewShared(name string, size int) (*Memory, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -71,12 +72,12 @@ func NewShared(name string, size int) (*Memory, error) {
 	return m, nil
 }
 
-// create makes a memfd that is open for reading and writing. The kernel does not count
-// memfd_create's descriptor among a file's writers, but Remains relies on this count. So create
-// opens the file again.
+// create makes a memfd, and opens it again for reading and writing. The second open is needed
+// because the kernel does not count the descriptor from memfd_create among a file's writers, and
+// Remains relies on this count.
 func create(name string, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+	if errors.Is(err, unix.EINVAL) { // kernels before Linux 6.3 return EINVAL
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
@@ -99,23 +100,24 @@ func create(name string, size int) (*os.File, error) {
 	return f, nil
 }
 
-// Make makes a file of a size, filled with zeros, and maps it only for this process.
+// Make makes a file of the given size, filled with zeros, and maps it for this process only.
 func Make(path string, size int) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// Writing into a hole would crash this process if there is no memory for it.
+	// Allocate all memory now. If memory ran out later, a write into a hole of the file would crash
+	// this process.
 	if err := allocate(f, int64(size)); err != nil {
 		return nil, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
 	}
 	return mapFile(f, size)
 }
 
-// allocateStep is the number of bytes that one call of fallocate allocates. The kernel clears them
-// during the call, at some GB a second. A longer call would keep one of Go's processors from other
-// goroutines for up to 10 ms, and a signal would make the kernel undo the whole call.
+// allocateStep is the number of bytes that one call of fallocate allocates. The kernel clears these
+// bytes during the call, at some GB per second. A longer call would block one of Go's processors
+// for up to 10 ms, and a signal would make the kernel undo the whole call.
 const allocateStep = 256 << 10
 
 // allocate allocates memory for the first size bytes of a file.
@@ -138,8 +140,8 @@ func allocate(f *os.File, size int64) error {
 	return nil
 }
 
-// Open maps a file that Make has made. It does not touch a file of another size, whose missing part
-// is lost.
+// Open maps a file that Make has made. It refuses a file of another size and leaves it unchanged,
+// because a part of it is lost.
 func Open(path string, size int) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -174,9 +176,9 @@ func (m *Memory) Pass() (*os.File, error) {
 // Close unmaps the memory and closes the file. Mappings of consumers stay valid.
 func (m *Memory) Close() { m.Retire().Close() }
 
-// Retire is like Close, for memory that may have been passed to other programs: the result tells
-// the caller when the kernel has freed it. A second call, and a call for a file that is never
-// passed, return nil.
+// Retire is like Close, for memory that other programs may have received. The result tells the
+// caller when the kernel has freed the memory. A second call returns nil, and so does a call for a
+// file that is never passed to other programs.
 func (m *Memory) Retire() (r *Remains) {
 	m.close.Do(func() {
 		_ = unix.Munmap(m.Bytes)

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sealable is a memfd that one program writes, and to which no one can write after it is sealed. It
-// is not mapped here.
+// Sealable is a memfd that one program writes. After it is sealed, no program can write to it. This
+// process does not map it.
 type Sealable struct {
-	write *os.File // nil after it is sealed
+	write *os.File // nil after the memfd is sealed
 	read  *os.File
 }
 
-// NewSealable makes a Sealable of a size. Its memory is allocated at once, so that a program that
-// maps it is not sent SIGBUS for lack of memory.
+// NewSealable makes a Sealable of the given size. It allocates the memory at once. Otherwise a
+// program that maps the memfd could get SIGBUS if memory ran out.
 func NewSealable(name string, size int) (*Sealable, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -37,8 +37,8 @@ func NewSealable(name string, size int) (*Sealable, error) {
 	return s, nil
 }
 
-// Seal ends writing with any descriptor. It fails with EBUSY while a program has the memfd mapped
-// for writing.
+// Seal ends writing through all descriptors. It fails with EBUSY while a program has the memfd
+// mapped for writing.
 func (s *Sealable) Seal() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	if err == nil {
@@ -48,8 +48,8 @@ func (s *Sealable) Seal() error {
 	return err
 }
 
-// SealFuture is like Seal, but existing writable mappings stay writable. No new ones can be made,
-// with any descriptor.
+// SealFuture is like Seal, but existing writable mappings stay writable. No new writable mapping
+// can be made, with any descriptor.
 func (s *Sealable) SealFuture() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 	if err == nil {
@@ -82,7 +82,8 @@ func duplicate(f *os.File) (*os.File, error) {
 // Close closes the memfd. Programs that have it open or mapped keep it.
 func (s *Sealable) Close() { s.Retire().Close() }
 
-// Retire is like Close, for a memfd that may have been passed: see [Memory.Retire].
+// Retire is like Close, for a memfd that other programs may have received. The result is that of
+// [Memory.Retire].
 func (s *Sealable) Retire() *Remains {
 	if s.write != nil {
 		s.write.Close()

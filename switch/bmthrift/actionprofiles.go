@@ -8,12 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// P4Runtime numbers members and groups from 1; BMv2 numbers handles from 0.
+// P4Runtime numbers members and groups from 1, while BMv2 numbers their handles from 0.
 
 func idOf(h idl.Handle) uint32      { return uint32(h) + 1 }
 func handleOf(id uint32) idl.Handle { return idl.Handle(id - 1) }
 
-// actionProfile finds an action profile.
+// actionProfile finds an action profile of the loaded program by its name.
 func (h *handler) actionProfile(name string) (*bmv2json.ActionProfile, error) {
 	p := h.prog.ActionProfile(name)
 	if p == nil {
@@ -43,7 +43,7 @@ func memberCall(pr *bmv2json.ActionProfile, action string,
 	return callOf(pr.Tables[0], action, data)
 }
 
-// BmMtActProfAddMember implements the call of that name.
+// BmMtActProfAddMember implements the Thrift call of the same name.
 func (h *handler) BmMtActProfAddMember(cxt int32, profile, action string,
 	data idl.ActionData) (handle idl.Handle, err error) {
 	err = h.write(cxt, func(p target.Pipeline) error {
@@ -67,7 +67,7 @@ func (h *handler) BmMtActProfAddMember(cxt int32, profile, action string,
 	return handle, err
 }
 
-// BmMtActProfModifyMember implements the call of that name.
+// BmMtActProfModifyMember implements the Thrift call of the same name.
 func (h *handler) BmMtActProfModifyMember(cxt int32, profile string,
 	member idl.Handle, action string, data idl.ActionData) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -84,7 +84,7 @@ func (h *handler) BmMtActProfModifyMember(cxt int32, profile string,
 	})
 }
 
-// BmMtActProfDeleteMember implements the call of that name.
+// BmMtActProfDeleteMember implements the Thrift call of the same name.
 func (h *handler) BmMtActProfDeleteMember(cxt int32, profile string, member idl.Handle) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		if _, err := h.actionProfile(profile); err != nil {
@@ -95,7 +95,7 @@ func (h *handler) BmMtActProfDeleteMember(cxt int32, profile string, member idl.
 	})
 }
 
-// BmMtActProfCreateGroup implements the call of that name.
+// BmMtActProfCreateGroup implements the Thrift call of the same name.
 func (h *handler) BmMtActProfCreateGroup(cxt int32, profile string) (handle idl.Handle, err error) {
 	err = h.write(cxt, func(p target.Pipeline) error {
 		groups, err := h.groups(p, profile)
@@ -124,7 +124,7 @@ func (h *handler) groups(p target.Pipeline, profile string) (map[uint32][]target
 	return p.Groups(profile)
 }
 
-// BmMtActProfDeleteGroup implements the call of that name.
+// BmMtActProfDeleteGroup implements the Thrift call of the same name.
 func (h *handler) BmMtActProfDeleteGroup(cxt int32, profile string, group idl.Handle) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		if _, err := h.groups(p, profile); err != nil {
@@ -135,7 +135,7 @@ func (h *handler) BmMtActProfDeleteGroup(cxt int32, profile string, group idl.Ha
 	})
 }
 
-// regroup changes the list of a group's members.
+// regroup changes the member list of a group of an action selector.
 func (h *handler) regroup(cxt int32, profile string, member, group idl.Handle,
 	change func([]target.WeightedMember, int) ([]target.WeightedMember, error)) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -166,7 +166,7 @@ func (h *handler) regroup(cxt int32, profile string, member, group idl.Handle,
 	})
 }
 
-// BmMtActProfAddMemberToGroup implements the call of that name.
+// BmMtActProfAddMemberToGroup implements the Thrift call of the same name.
 func (h *handler) BmMtActProfAddMemberToGroup(cxt int32, profile string,
 	member, group idl.Handle) error {
 	return h.regroup(cxt, profile, member, group,
@@ -179,7 +179,7 @@ func (h *handler) BmMtActProfAddMemberToGroup(cxt int32, profile string,
 		})
 }
 
-// BmMtActProfRemoveMemberFromGroup implements the call of that name.
+// BmMtActProfRemoveMemberFromGroup implements the Thrift call of the same name.
 func (h *handler) BmMtActProfRemoveMemberFromGroup(cxt int32, profile string,
 	member, group idl.Handle) error {
 	return h.regroup(cxt, profile, member, group,
@@ -192,7 +192,7 @@ func (h *handler) BmMtActProfRemoveMemberFromGroup(cxt int32, profile string,
 		})
 }
 
-// BmMtActProfGetMembers implements the call of that name.
+// BmMtActProfGetMembers implements the Thrift call of the same name.
 func (h *handler) BmMtActProfGetMembers(cxt int32, profile string) (out []idl.Member, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		if _, err := h.actionProfile(profile); err != nil {
@@ -211,7 +211,7 @@ func (h *handler) BmMtActProfGetMembers(cxt int32, profile string) (out []idl.Me
 	return out, err
 }
 
-// BmMtActProfGetMember implements the call of that name.
+// BmMtActProfGetMember implements the Thrift call of the same name.
 func (h *handler) BmMtActProfGetMember(cxt int32, profile string,
 	member idl.Handle) (out idl.Member, err error) {
 	all, err := h.BmMtActProfGetMembers(cxt, profile)
@@ -227,7 +227,7 @@ func (h *handler) BmMtActProfGetMember(cxt int32, profile string,
 		"action profile %s has no member with handle %d", profile, member)
 }
 
-// BmMtActProfGetGroups implements the call of that name.
+// BmMtActProfGetGroups implements the Thrift call of the same name.
 func (h *handler) BmMtActProfGetGroups(cxt int32, profile string) (out []idl.Group, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		groups, err := h.groups(p, profile)
@@ -246,7 +246,7 @@ func (h *handler) BmMtActProfGetGroups(cxt int32, profile string) (out []idl.Gro
 	return out, err
 }
 
-// BmMtActProfGetGroup implements the call of that name.
+// BmMtActProfGetGroup implements the Thrift call of the same name.
 func (h *handler) BmMtActProfGetGroup(cxt int32, profile string,
 	group idl.Handle) (out idl.Group, err error) {
 	all, err := h.BmMtActProfGetGroups(cxt, profile)

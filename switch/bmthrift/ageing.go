@@ -6,14 +6,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// idle notifies listeners, as BMv2 does, of entries of the running program that no packet has hit
-// for their idle timeout. It sends one message for each table, with the entries' handles.
+// idle notifies the Thrift clients about entries whose idle timeout has expired, as BMv2 does. It
+// sends one message for each table, with the entries' handles.
 func (h *handler) idle(p target.Pipeline, entries []target.IdleEntry) {
-	if h.prog == nil { // no Thrift call has come yet
+	if h.prog == nil { // No Thrift call has arrived yet.
 		_ = h.bound(func(target.Pipeline) error { return nil })(p)
 	}
 	if h.prog != p.Program() {
-		return // the handles belong to a program that is not swapped in yet
+		return // The handles belong to a program that is not running yet.
 	}
 	for len(entries) > 0 {
 		n := 1
@@ -34,7 +34,7 @@ func (h *handler) notifyIdle(p target.Pipeline, table string, entries []target.I
 	}
 	m := append(make([]byte, 0, 32+4*len(entries)), "AGE|"...)
 	m = binary.LittleEndian.AppendUint64(m, h.opts.DeviceID)
-	m = binary.LittleEndian.AppendUint32(m, 0) // the context
+	m = binary.LittleEndian.AppendUint32(m, 0) // BMv2's context id, which is always 0
 	m = binary.LittleEndian.AppendUint64(m, h.aged)
 	m = binary.LittleEndian.AppendUint32(m, uint32(t.ID))
 	m = binary.LittleEndian.AppendUint32(m, uint32(len(entries)))

@@ -8,13 +8,13 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// listener is a publisher that passes the messages on.
+// listener is a Publisher that forwards each message to a channel.
 type listener chan []byte
 
 func (l listener) Publish(m []byte) { l <- append([]byte{}, m...) }
 
-// TestAgeing: a timeout is set at an entry by its handle, and its age is read. A listener gets the
-// handle in BMv2's form, once.
+// TestAgeing sets an idle timeout on an entry by its handle and reads the entry's age. A listener
+// is notified once, with the handle in BMv2's format.
 func TestAgeing(t *testing.T) {
 	heard := make(listener, 16)
 	w := newWorld(t, func(w *world) {

@@ -35,7 +35,7 @@ func counted64(d target.CounterData) idl.CounterValue {
 		Packets: int64(min(d.Packets, math.MaxInt64))}
 }
 
-// BmCounterRead implements the call of that name.
+// BmCounterRead implements the Thrift call of the same name.
 func (h *handler) BmCounterRead(cxt int32, name string,
 	index int32) (out idl.CounterValue, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -46,7 +46,7 @@ func (h *handler) BmCounterRead(cxt int32, name string,
 	return out, err
 }
 
-// BmCounterWrite implements the call of that name.
+// BmCounterWrite implements the Thrift call of the same name.
 func (h *handler) BmCounterWrite(cxt int32, name string, index int32,
 	value idl.CounterValue) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -58,7 +58,7 @@ func (h *handler) BmCounterWrite(cxt int32, name string, index int32,
 	})
 }
 
-// BmCounterResetAll implements the call of that name.
+// BmCounterResetAll implements the Thrift call of the same name.
 func (h *handler) BmCounterResetAll(cxt int32, name string) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		c := h.prog.Counter(name)
@@ -74,7 +74,7 @@ func (h *handler) BmCounterResetAll(cxt int32, name string) error {
 	})
 }
 
-// counting returns an entry of a table with direct counters.
+// counting returns an entry, by its handle, of a table that has direct counters.
 func (h *handler) counting(p target.Pipeline, table string,
 	handle idl.Handle) (*target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
@@ -87,7 +87,7 @@ func (h *handler) counting(p target.Pipeline, table string,
 	return &hs.slots[i].entry, nil
 }
 
-// BmMtReadCounter implements the call of that name.
+// BmMtReadCounter implements the Thrift call of the same name.
 func (h *handler) BmMtReadCounter(cxt int32, table string,
 	handle idl.Handle) (out idl.CounterValue, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -102,7 +102,7 @@ func (h *handler) BmMtReadCounter(cxt int32, table string,
 	return out, err
 }
 
-// BmMtWriteCounter implements the call of that name.
+// BmMtWriteCounter implements the Thrift call of the same name.
 func (h *handler) BmMtWriteCounter(cxt int32, table string,
 	handle idl.Handle, value idl.CounterValue) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -118,7 +118,7 @@ func (h *handler) BmMtWriteCounter(cxt int32, table string,
 	})
 }
 
-// BmMtResetCounters implements the call of that name.
+// BmMtResetCounters implements the Thrift call of the same name.
 func (h *handler) BmMtResetCounters(cxt int32, table string) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		t, _, all, err := h.entries(p, table)
@@ -138,14 +138,15 @@ func (h *handler) BmMtResetCounters(cxt int32, table string) error {
 	})
 }
 
-// Errors in the rates of a meter.
+// Errors that a client can cause with the rates of a meter.
 var (
 	errRatesList = errors.New("a meter takes two rates, the committed and the peak one")
 	errRate      = errors.New("a rate is a number of units in a microsecond, not negative")
 	errBurst     = errors.New("a burst is not negative")
 )
 
-// ratesOf decodes the rates of a meter. Without rates, every packet is green.
+// ratesOf converts the rates that a client sent to a meter's configuration. Without rates, the
+// meter marks every packet green.
 func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, error) {
 	want := 2
 	if m != nil && m.Rates > 0 {
@@ -161,7 +162,7 @@ func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, err
 	for i, r := range rates {
 		perSecond := math.Round(r.UnitsPerMicros * 1e6)
 		switch {
-		case !(perSecond >= 0 && perSecond < math.MaxInt64): // also excludes NaN
+		case !(perSecond >= 0 && perSecond < math.MaxInt64): // this condition also excludes NaN
 			return nil, errRate
 		case r.BurstSize < 0:
 			return nil, errBurst
@@ -202,8 +203,8 @@ func meterFailure(err error) error {
 	return refusal(code, "%v", err)
 }
 
-// setRates sets the rates of count meters of an array, starting with first. If count is negative,
-// it sets those of all meters.
+// setRates configures count meters of an array, starting at index first. If count is negative, it
+// configures all of the array's meters.
 func (h *handler) setRates(p target.Pipeline, name string, first, count int,
 	rates []idl.MeterRate) error {
 	m := h.prog.Meter(name)
@@ -220,14 +221,14 @@ func (h *handler) setRates(p target.Pipeline, name string, first, count int,
 	return meterFailure(err)
 }
 
-// BmMeterArraySetRates implements the call of that name.
+// BmMeterArraySetRates implements the Thrift call of the same name.
 func (h *handler) BmMeterArraySetRates(cxt int32, name string, rates []idl.MeterRate) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		return h.setRates(p, name, 0, -1, rates)
 	})
 }
 
-// BmMeterSetRates implements the call of that name.
+// BmMeterSetRates implements the Thrift call of the same name.
 func (h *handler) BmMeterSetRates(cxt int32, name string, index int32,
 	rates []idl.MeterRate) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -235,7 +236,7 @@ func (h *handler) BmMeterSetRates(cxt int32, name string, index int32,
 	})
 }
 
-// BmMeterGetRates implements the call of that name.
+// BmMeterGetRates implements the Thrift call of the same name.
 func (h *handler) BmMeterGetRates(cxt int32, name string,
 	index int32) (out []idl.MeterRate, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -246,7 +247,7 @@ func (h *handler) BmMeterGetRates(cxt int32, name string,
 	return out, err
 }
 
-// metered returns an entry of a table with direct meters.
+// metered returns an entry, by its handle, of a table that has direct meters.
 func (h *handler) metered(p target.Pipeline, table string,
 	handle idl.Handle) (*bmv2json.Table, *target.TableEntry, error) {
 	t, hs, i, err := h.entry(p, table, handle)
@@ -260,7 +261,7 @@ func (h *handler) metered(p target.Pipeline, table string,
 	return t, &hs.slots[i].entry, nil
 }
 
-// BmMtSetMeterRates implements the call of that name.
+// BmMtSetMeterRates implements the Thrift call of the same name.
 func (h *handler) BmMtSetMeterRates(cxt int32, table string,
 	handle idl.Handle, rates []idl.MeterRate) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -277,7 +278,7 @@ func (h *handler) BmMtSetMeterRates(cxt int32, table string,
 	})
 }
 
-// BmMtGetMeterRates implements the call of that name.
+// BmMtGetMeterRates implements the Thrift call of the same name.
 func (h *handler) BmMtGetMeterRates(cxt int32, table string,
 	handle idl.Handle) (out []idl.MeterRate, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -301,7 +302,7 @@ func registerFailure(err error) error {
 	return refusal(code, "%v", err)
 }
 
-// register finds a register array.
+// register finds a register array of the loaded program by its name.
 func (h *handler) register(name string) (*bmv2json.Register, error) {
 	r := h.prog.Register(name)
 	if r == nil {
@@ -310,8 +311,8 @@ func (h *handler) register(name string) (*bmv2json.Register, error) {
 	return r, nil
 }
 
-// numberOf returns the value of a cell. A value that does not fit in 64 bits is an error; it is
-// never truncated.
+// numberOf converts the bytes of a register cell to a number. It returns an error for a value that
+// does not fit in 64 bits.
 func numberOf(r *bmv2json.Register, b []byte) (int64, error) {
 	for len(b) > 8 {
 		if b[0] != 0 {
@@ -330,7 +331,7 @@ func numberOf(r *bmv2json.Register, b []byte) (int64, error) {
 	return int64(v), nil
 }
 
-// cellOf converts a number to a cell of the register: it keeps the lowest bits, as BMv2 does.
+// cellOf converts a number to a cell of the register. It keeps only the lowest bits, as BMv2 does.
 func cellOf(r *bmv2json.Register, v int64) []byte {
 	out := make([]byte, bytesOf(r.Width))
 	sign := byte(0)
@@ -350,7 +351,7 @@ func cellOf(r *bmv2json.Register, v int64) []byte {
 	return out
 }
 
-// BmRegisterRead implements the call of that name.
+// BmRegisterRead implements the Thrift call of the same name.
 func (h *handler) BmRegisterRead(cxt int32, name string, index int32) (v int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
@@ -367,7 +368,7 @@ func (h *handler) BmRegisterRead(cxt int32, name string, index int32) (v int64, 
 	return v, err
 }
 
-// BmRegisterReadAll implements the call of that name.
+// BmRegisterReadAll implements the Thrift call of the same name.
 func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
@@ -396,7 +397,7 @@ func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err er
 	return out, err
 }
 
-// few refuses a call for more cells than maxCells, which would take too much time or memory.
+// few returns an error if a call would read or write more than maxCells cells.
 func few(r *bmv2json.Register, cells int) error {
 	if cells > maxCells {
 		return registerFailure(fmt.Errorf(
@@ -406,7 +407,7 @@ func few(r *bmv2json.Register, cells int) error {
 	return nil
 }
 
-// BmRegisterWrite implements the call of that name.
+// BmRegisterWrite implements the Thrift call of the same name.
 func (h *handler) BmRegisterWrite(cxt int32, name string, index int32, value int64) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)
@@ -417,7 +418,8 @@ func (h *handler) BmRegisterWrite(cxt int32, name string, index int32, value int
 	})
 }
 
-// BmRegisterWriteRange implements the call of that name. The end of the range is exclusive.
+// BmRegisterWriteRange implements the Thrift call of the same name. The end of the range is
+// exclusive.
 func (h *handler) BmRegisterWriteRange(cxt int32, name string,
 	first, end int32, value int64) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -442,7 +444,7 @@ func (h *handler) BmRegisterWriteRange(cxt int32, name string,
 	})
 }
 
-// BmRegisterReset implements the call of that name.
+// BmRegisterReset implements the Thrift call of the same name.
 func (h *handler) BmRegisterReset(cxt int32, name string) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		r, err := h.register(name)

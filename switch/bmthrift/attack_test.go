@@ -15,20 +15,20 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// header begins a message that calls the service "standard".
+// header encodes the beginning of a message that calls a method of the service "standard".
 func header(name string) []byte { return message(kindCall, "standard:"+name) }
 
-// message begins a message, whose number is 1.
+// message encodes the beginning of a message. The message's sequence number is 1.
 func message(kind byte, name string) []byte {
 	return join([]byte{0x80, 1, 0, kind}, text(name), []byte{0, 0, 0, 1})
 }
 
-// text encodes a string.
+// text encodes a string as Thrift does.
 func text(s string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(s))), s...)
 }
 
-// fieldHead begins a field of a struct.
+// fieldHead encodes the beginning of a struct's field.
 func fieldHead(kind byte, id uint16, rest ...byte) []byte {
 	return append([]byte{kind, byte(id >> 8), byte(id)}, rest...)
 }
@@ -46,8 +46,9 @@ func join(parts ...[]byte) (out []byte) {
 	return out
 }
 
-// TestAttackers sends malformed and malicious messages. Each connection is ended or answered, other
-// clients do not have to wait for it, and the server allocates no more memory than was sent.
+// TestAttackers sends malformed and malicious messages. The server must answer or close each
+// connection, must not delay other clients, and must not allocate more memory than the attacker
+// sent.
 func TestAttackers(t *testing.T) {
 	w := newWorld(t)
 	good := w.dial(t)
@@ -113,15 +114,15 @@ func TestAttackers(t *testing.T) {
 	}
 }
 
-// allocated returns how many bytes have been allocated so far.
+// allocated returns how many bytes the process has allocated since it started.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
 }
 
-// TestManyConnections opens more connections than the limit: silent connections make room, and a
-// connection that was just used stays.
+// TestManyConnections opens more connections than the limit. The server must close silent
+// connections and keep a connection that a client has just used.
 func TestManyConnections(t *testing.T) {
 	w := newWorld(t)
 	for range 3 {
@@ -132,7 +133,8 @@ func TestManyConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			open = append(open, c)
-			_, _ = c.Write(header("bm_swap_configs")[:10]) // an unfinished message
+			// the beginning of a message that is never completed
+			_, _ = c.Write(header("bm_swap_configs")[:10])
 		}
 		c := w.dial(t)
 		if err := c.call("bm_mt_get_entries", 0, "MyIngress.fixed"); err != nil {
@@ -147,7 +149,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers: a client that does not read its answers does not block others.
+// TestUnreadAnswers checks that a client that does not read its answers does not block other
+// clients.
 func TestUnreadAnswers(t *testing.T) {
 	w := newWorld(t)
 	c, err := net.Dial("tcp", w.thrift)
@@ -155,13 +158,13 @@ func TestUnreadAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	const array = "MyIngress.objects" // an answer of half a megabyte
+	const array = "MyIngress.objects" // reading this array gives an answer of half a megabyte
 	call := join(header("bm_register_read_all"), fieldHead(kindI32, 1, 0, 0, 0, 0),
 		fieldHead(kindString, 2, 0, 0, 0, byte(len(array))), []byte(array), []byte{0})
 	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
 	for range 64 {
 		if _, err := c.Write(call); err != nil {
-			break // the server has stopped reading
+			break // the server has stopped reading requests
 		}
 	}
 	good := w.dial(t)
@@ -178,7 +181,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestReplies makes calls on one connection, and compares the answers byte by byte.
+// TestReplies makes calls on one connection and compares the bytes of each answer with the expected
+// bytes.
 func TestReplies(t *testing.T) {
 	w := newWorld(t)
 	c, err := net.Dial("tcp", w.thrift)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestCLI runs the files in testdata with BMv2's own simple_switch_CLI and bm_CLI. Each file is a
-// conversation: commands, each followed by the required texts of its answer, one per line.
+// TestCLI runs the files in testdata with BMv2's own simple_switch_CLI and bm_CLI. Each file
+// contains commands. The texts that the answer must contain follow each command, one per line.
 func TestCLI(t *testing.T) {
 	for name := range conversations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -30,8 +30,8 @@ func TestCLI(t *testing.T) {
 	}
 }
 
-// TestCLILikeBMv2 runs the conversations with BMv2's simple_switch, too: its answers must be the
-// same.
+// TestCLILikeBMv2 runs the files in testdata against BMv2's simple_switch. BMv2's answers must be
+// the same as this server's.
 func TestCLILikeBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestCLILikeBMv2(t *testing.T) {
 	}
 }
 
-// conversations returns the files, by name.
+// conversations returns the files in testdata: name to path.
 func conversations(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -85,7 +85,8 @@ func conversations(t *testing.T) map[string]string {
 	return out
 }
 
-// conversation reads a file: its commands, and the required texts of each answer.
+// conversation parses a file in testdata. It returns the file's commands, and the texts that each
+// answer must contain.
 func conversation(t *testing.T, name string) (commands []string, want [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".txt")
@@ -102,7 +103,7 @@ func conversation(t *testing.T, name string) (commands []string, want [][]string
 	return commands, want
 }
 
-// converse gives commands to the CLI and returns its answers.
+// converse passes commands to the CLI's standard input and returns the answer to each command.
 func converse(t *testing.T, name, address string, commands []string) []string {
 	t.Helper()
 	cli := "simple_switch_CLI"

@@ -25,14 +25,14 @@ func (s structure) Read(ctx context.Context, p thrift.TProtocol) error {
 	return decode(ctx, p, reflect.Indirect(s.Value))
 }
 
-// field is one field of a struct, as its tag describes it.
+// field describes one field of a Thrift struct, according to the field's tag.
 type field struct {
 	id       int16
 	optional bool
 	wire     thrift.TType
 }
 
-// structs caches the fields of each struct's type as []field, so that tags are parsed only once.
+// structs caches the parsed field tags of each struct type as []field.
 var structs sync.Map
 
 func fieldsOf(t reflect.Type) []field {
@@ -53,7 +53,8 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-// wireType is the protocol's code for a type. Enums travel as int32, binary as string.
+// wireType returns Thrift's type code for a Go type. Enums are encoded as int32, and binary values
+// as strings.
 func wireType(t reflect.Type) thrift.TType {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -85,7 +86,7 @@ func wireType(t reflect.Type) thrift.TType {
 
 func isBinary(t reflect.Type) bool { return t.Elem().Kind() == reflect.Uint8 }
 
-// encode writes a value. It must not be a nil pointer.
+// encode writes a value. The value must not be a nil pointer.
 func encode(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -210,7 +211,7 @@ func decode(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	}
 }
 
-// decodeList allocates the number of elements that the message announces. The protocol's
+// decodeList decodes a list. It allocates as many elements as the message announces. The protocol's
 // configuration bounds that number (see maxElements).
 func decodeList(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	wire, n, err := p.ReadListBegin(ctx)
@@ -255,7 +256,8 @@ func decodeMap(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	return p.ReadMapEnd(ctx)
 }
 
-// sameType refuses a list or map of n elements whose type differs from the IDL's.
+// sameType returns an error if a list or map of n elements has another element type than the IDL
+// specifies.
 func sameType(got thrift.TType, want reflect.Type, n int) error {
 	if n == 0 || got == wireType(want) {
 		return nil
@@ -264,7 +266,7 @@ func sameType(got thrift.TType, want reflect.Type, n int) error {
 		fmt.Errorf("a list or map has elements of type %v, not %v", got, wireType(want)))
 }
 
-// decodeStruct skips unknown fields, and fields with a wrong type.
+// decodeStruct reads a struct. It skips unknown fields and fields of a wrong type.
 func decodeStruct(ctx context.Context, p thrift.TProtocol, v reflect.Value) error {
 	v.SetZero()
 	fields := fieldsOf(v.Type())

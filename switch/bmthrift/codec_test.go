@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// TestCodec writes values of every type in the IDL, compares the bytes, and reads them back.
+// TestCodec encodes values of every type in the IDL, compares the bytes, and decodes them again.
 func TestCodec(t *testing.T) {
 	const kindBool, kindDouble, kindI16, kindMap = 2, 4, 6, 13
 	type all struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// sessionOf returns the destinations of a mirroring session.
+// sessionOf converts a mirroring session to a target.CloneSession.
 func sessionOf(m mirror, groups map[uint32][]target.Replica) *target.CloneSession {
 	s := &target.CloneSession{Replicas: []target.Replica{}}
 	if m.port != nil {
@@ -21,7 +21,7 @@ func sessionOf(m mirror, groups map[uint32][]target.Replica) *target.CloneSessio
 	return s
 }
 
-// setMirror creates or changes a session.
+// setMirror creates or changes a mirroring session.
 func (h *handler) setMirror(id int32, port, group *int32) error {
 	return h.write(0, func(p target.Pipeline) error {
 		if id < 0 {
@@ -48,7 +48,7 @@ func (h *handler) setMirror(id int32, port, group *int32) error {
 	})
 }
 
-// MirroringSessionDelete implements the call of that name.
+// MirroringSessionDelete implements the Thrift call of the same name.
 func (h *handler) MirroringSessionDelete(id int32) error {
 	return h.write(0, func(p target.Pipeline) error {
 		if _, ok := p.CloneSessions()[uint32(id)]; !ok {
@@ -63,7 +63,7 @@ func notMirrored(id int32) error {
 	return refusal(idl.MirroringCodeSessionNotFound, "there is no mirroring session %d", id)
 }
 
-// MirroringSessionGet implements the call of that name.
+// MirroringSessionGet implements the Thrift call of the same name.
 func (h *handler) MirroringSessionGet(id int32) (out idl.MirroringConfig, err error) {
 	err = h.read(0, func(p target.Pipeline) error {
 		s, ok := p.CloneSessions()[uint32(id)]
@@ -75,7 +75,7 @@ func (h *handler) MirroringSessionGet(id int32) (out idl.MirroringConfig, err er
 			out.Mgid, out.Port = &group, m.port
 			return nil
 		}
-		// A session that P4Runtime created may have more copies than this call can express.
+		// P4Runtime may have created a session with more copies than this call can express.
 		if len(s.Replicas) > 0 {
 			port := int32(s.Replicas[0].Port)
 			out.Port = &port
@@ -89,7 +89,7 @@ func (h *handler) MirroringSessionGet(id int32) (out idl.MirroringConfig, err er
 	return out, err
 }
 
-// MirroringSessionAdd implements the call of that name.
+// MirroringSessionAdd implements the Thrift call of the same name.
 func (h *handler) MirroringSessionAdd(id int32, c idl.MirroringConfig) error {
 	err := h.setMirror(id, c.Port, c.Mgid)
 	if errors.Is(err, target.ErrOutOfRange) || errors.Is(err, errGroupID) {
@@ -98,7 +98,8 @@ func (h *handler) MirroringSessionAdd(id int32, c idl.MirroringConfig) error {
 	return err
 }
 
-// byNumber converts an error for the older calls, which report 1 for any error and 0 for none.
+// byNumber converts an error to a status number: 1 for any error, 0 for success. BMv2's older calls
+// report errors in this way.
 func (h *handler) byNumber(call string, err error) int32 {
 	if err == nil {
 		return 0
@@ -107,17 +108,18 @@ func (h *handler) byNumber(call string, err error) int32 {
 	return 1
 }
 
-// MirroringMappingAdd implements the call of that name.
+// MirroringMappingAdd implements the Thrift call of the same name.
 func (h *handler) MirroringMappingAdd(id, port int32) (int32, error) {
 	return h.byNumber("mirroring_mapping_add", h.setMirror(id, &port, nil)), nil
 }
 
-// MirroringMappingDelete implements the call of that name.
+// MirroringMappingDelete implements the Thrift call of the same name.
 func (h *handler) MirroringMappingDelete(id int32) (int32, error) {
 	return h.byNumber("mirroring_mapping_delete", h.MirroringSessionDelete(id)), nil
 }
 
-// MirroringMappingGetEgressPort implements the call of that name; -1 stands for no port.
+// MirroringMappingGetEgressPort implements the Thrift call of the same name. It returns -1 if the
+// session has no port.
 func (h *handler) MirroringMappingGetEgressPort(id int32) (int32, error) {
 	c, err := h.MirroringSessionGet(id)
 	if err != nil || c.Port == nil {
@@ -126,9 +128,9 @@ func (h *handler) MirroringMappingGetEgressPort(id int32) (int32, error) {
 	return *c.Port, nil
 }
 
-// setQueues changes the queues between ingress and egress, for one port and one priority; nil
-// stands for all. Clients do not check the status number that these calls return, so setQueues
-// reports errors by an exception.
+// setQueues changes the rate or depth of the egress queues of one port and one priority. A nil port
+// or priority stands for all. setQueues reports errors by an exception, because clients do not
+// check the status number that these calls return.
 func (h *handler) setQueues(port, priority *int32,
 	do func(q target.QueueSetter, port *uint32, priority *int) error) (int32, error) {
 	q, ok := h.dev.(target.QueueSetter)
@@ -172,47 +174,47 @@ func (h *handler) setRate(port, priority *int32, rate int64) (int32, error) {
 		})
 }
 
-// SetEgressPriorityQueueDepth implements the call of that name.
+// SetEgressPriorityQueueDepth implements the Thrift call of the same name.
 func (h *handler) SetEgressPriorityQueueDepth(port, priority, depth int32) (int32, error) {
 	return h.setDepth(&port, &priority, depth)
 }
 
-// SetEgressQueueDepth implements the call of that name.
+// SetEgressQueueDepth implements the Thrift call of the same name.
 func (h *handler) SetEgressQueueDepth(port, depth int32) (int32, error) {
 	return h.setDepth(&port, nil, depth)
 }
 
-// SetAllEgressQueueDepths implements the call of that name.
+// SetAllEgressQueueDepths implements the Thrift call of the same name.
 func (h *handler) SetAllEgressQueueDepths(depth int32) (int32, error) {
 	return h.setDepth(nil, nil, depth)
 }
 
-// SetEgressPriorityQueueRate implements the call of that name.
+// SetEgressPriorityQueueRate implements the Thrift call of the same name.
 func (h *handler) SetEgressPriorityQueueRate(port, priority int32, rate int64) (int32, error) {
 	return h.setRate(&port, &priority, rate)
 }
 
-// SetEgressQueueRate implements the call of that name.
+// SetEgressQueueRate implements the Thrift call of the same name.
 func (h *handler) SetEgressQueueRate(port int32, rate int64) (int32, error) {
 	return h.setRate(&port, nil, rate)
 }
 
-// SetAllEgressQueueRates implements the call of that name.
+// SetAllEgressQueueRates implements the Thrift call of the same name.
 func (h *handler) SetAllEgressQueueRates(rate int64) (int32, error) {
 	return h.setRate(nil, nil, rate)
 }
 
-// GetTimeElapsedUs implements the call of that name.
+// GetTimeElapsedUs implements the Thrift call of the same name.
 func (h *handler) GetTimeElapsedUs() (int64, error) {
 	return h.dev.Now().Microseconds(), nil
 }
 
-// GetTimeSinceEpochUs implements the call of that name.
+// GetTimeSinceEpochUs implements the Thrift call of the same name.
 func (h *handler) GetTimeSinceEpochUs() (int64, error) {
 	return h.began.Add(h.dev.Now()).UnixMicro(), nil
 }
 
-// BmDevMgrAddPort implements the call of that name.
+// BmDevMgrAddPort implements the Thrift call of the same name.
 func (h *handler) BmDevMgrAddPort(iface string, port int32, pcap string) error {
 	if pcap != "" {
 		return refusal(idl.PortCodeError,
@@ -231,12 +233,12 @@ func portFailure(err error) error {
 	return refusal(idl.PortCodeError, "%v", err)
 }
 
-// BmDevMgrRemovePort implements the call of that name.
+// BmDevMgrRemovePort implements the Thrift call of the same name.
 func (h *handler) BmDevMgrRemovePort(port int32) error {
 	return portFailure(h.dev.RemovePort(uint32(port)))
 }
 
-// BmDevMgrShowPorts implements the call of that name.
+// BmDevMgrShowPorts implements the Thrift call of the same name.
 func (h *handler) BmDevMgrShowPorts() (out []idl.PortInfo, err error) {
 	for p := range h.dev.Ports() {
 		link, err := net.InterfaceByName(p.Iface)
@@ -247,7 +249,7 @@ func (h *handler) BmDevMgrShowPorts() (out []idl.PortInfo, err error) {
 	return out, nil
 }
 
-// BmMgmtGetInfo implements the call of that name.
+// BmMgmtGetInfo implements the Thrift call of the same name.
 func (h *handler) BmMgmtGetInfo() (idl.SwitchInfo, error) {
 	info := idl.SwitchInfo{DeviceID: int64(h.opts.DeviceID), ThriftPort: int32(h.port)}
 	if h.opts.Notifications != "" {
@@ -256,7 +258,7 @@ func (h *handler) BmMgmtGetInfo() (idl.SwitchInfo, error) {
 	return info, nil
 }
 
-// BmLoadNewConfig implements the call of that name.
+// BmLoadNewConfig implements the Thrift call of the same name.
 func (h *handler) BmLoadNewConfig(json string) error {
 	if h.opts.SwapDisabled {
 		return refusal(idl.SwapCodeConfigSwapDisabled, "the switch runs with --disable-swap")
@@ -264,7 +266,7 @@ func (h *handler) BmLoadNewConfig(json string) error {
 	return h.state.Load([]byte(json))
 }
 
-// BmSwapConfigs implements the call of that name.
+// BmSwapConfigs implements the Thrift call of the same name.
 func (h *handler) BmSwapConfigs() error {
 	err := h.state.Swap()
 	if errors.Is(err, target.ErrNothingLoaded) {
@@ -273,28 +275,28 @@ func (h *handler) BmSwapConfigs() error {
 	return err
 }
 
-// BmResetState implements the call of that name.
+// BmResetState implements the Thrift call of the same name.
 func (h *handler) BmResetState() error {
 	return h.state.Reset()
 }
 
-// BmGetConfig implements the call of that name.
+// BmGetConfig implements the Thrift call of the same name.
 func (h *handler) BmGetConfig() (string, error) {
 	return string(h.state.Source()), nil
 }
 
-// BmGetConfigMd5 implements the call of that name.
+// BmGetConfigMd5 implements the Thrift call of the same name.
 func (h *handler) BmGetConfigMd5() ([]byte, error) {
-	sum := md5.Sum(h.state.Source()) // clients compare it with the MD5 of a file
+	sum := md5.Sum(h.state.Source()) // Clients compare this checksum with the MD5 of a file.
 	return sum[:], nil
 }
 
-// BmSerializeState implements the call of that name.
+// BmSerializeState implements the Thrift call of the same name.
 func (h *handler) BmSerializeState() (string, error) {
 	return "", unsupported("this switch has no form in which it writes its state down")
 }
 
-// BmGetIDFromName implements the call of that name.
+// BmGetIDFromName implements the Thrift call of the same name.
 func (h *handler) BmGetIDFromName(cxt int32, kind idl.ResourceType, name string) (id int32,
 	err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -337,7 +339,7 @@ func (h *handler) BmGetIDFromName(cxt int32, kind idl.ResourceType, name string)
 	return id, err
 }
 
-// setCRC changes the parameters of a custom CRC.
+// setCRC changes the parameters of a custom CRC of the loaded program.
 func (h *handler) setCRC(cxt int32, name, algo string, c target.CRC) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		for _, k := range p.Program().Calculations {
@@ -365,7 +367,7 @@ func (h *handler) setCRC(cxt int32, name, algo string, c target.CRC) error {
 	})
 }
 
-// BmSetCrc16CustomParameters implements the call of that name.
+// BmSetCrc16CustomParameters implements the Thrift call of the same name.
 func (h *handler) BmSetCrc16CustomParameters(cxt int32, name string, c idl.CRC16Config) error {
 	return h.setCRC(cxt, name, "crc16_custom", target.CRC{
 		Polynomial: uint32(uint16(c.Polynomial)), Init: uint32(uint16(c.InitialRemainder)),
@@ -373,7 +375,7 @@ func (h *handler) BmSetCrc16CustomParameters(cxt int32, name string, c idl.CRC16
 		ReflectOut: c.RemainderReflected})
 }
 
-// BmSetCrc32CustomParameters implements the call of that name.
+// BmSetCrc32CustomParameters implements the Thrift call of the same name.
 func (h *handler) BmSetCrc32CustomParameters(cxt int32, name string, c idl.CRC32Config) error {
 	return h.setCRC(cxt, name, "crc32_custom", target.CRC{
 		Polynomial: uint32(c.Polynomial), Init: uint32(c.InitialRemainder),
@@ -381,8 +383,8 @@ func (h *handler) BmSetCrc32CustomParameters(cxt int32, name string, c idl.CRC32
 		ReflectOut: c.RemainderReflected})
 }
 
-// BmSetToeplitzHashKey implements the call of that name. It always fails, because no program has
-// such a hash here.
+// BmSetToeplitzHashKey implements the Thrift call of the same name. It always fails, because no
+// program has such a hash here.
 func (h *handler) BmSetToeplitzHashKey(_ int32, name string, _ []byte) error {
 	return refusal(idl.ToeplitzCodeWrongTypeCalculation, "calculation %q is no Toeplitz hash", name)
 }

@@ -8,21 +8,24 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// explained is a protocol error with a text for the log. The protocol error itself has only a code.
+// explained is an exception of the Thrift protocol together with a text for the log. The protocol
+// can send only the exception's code.
 type explained struct {
-	error // the exception that is sent
+	error // the exception that the client receives
 	why   string
 }
 
 func (e *explained) Error() string { return e.why }
 func (e *explained) Unwrap() error { return e.error }
 
-// refusal ends a call with a code. The text is for the log.
+// refusal returns an error that ends a call. The client receives the code, and the log receives the
+// text.
 func refusal[C ~int32](code C, format string, args ...any) error {
 	return &explained{&idl.Exception[C]{Code: code}, fmt.Sprintf(format, args...)}
 }
 
-// tableCodes are the codes for engines' errors, for calls that define no codes of their own.
+// tableCodes maps errors of an engine to BMv2's codes for tables. It applies to calls that define
+// no codes of their own for these errors.
 var tableCodes = []struct {
 	err  error
 	code idl.TableCode
@@ -32,8 +35,8 @@ var tableCodes = []struct {
 	{target.ErrImmutable, idl.TableCodeImmutableTableEntries},
 }
 
-// tableFailure makes the exception for err. notFound and invalid are the codes for errors that an
-// engine reports as such.
+// tableFailure converts an engine's error to an exception. It uses the code notFound for
+// target.ErrNotFound, and invalid for target.ErrInvalid.
 func tableFailure(err error, notFound, invalid idl.TableCode) error {
 	if err == nil {
 		return nil
@@ -57,7 +60,8 @@ func tableFailure(err error, notFound, invalid idl.TableCode) error {
 	return refusal(code, "%v", err)
 }
 
-// arrayFailure picks the code of a failure at a counter, meter or register.
+// arrayFailure picks the code for a failed access to a counter, meter or register: name if the
+// array does not exist, index if the index is out of range, and other for any other error.
 func arrayFailure[C any](err error, name, index, other C) C {
 	switch {
 	case errors.Is(err, target.ErrNotFound):

@@ -12,22 +12,22 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// handler answers calls. The state's lock also guards the handler's own data. So these data are
-// accessed only inside State.Read and State.Write.
+// handler answers calls. The state's lock also guards the handler's own data. All methods therefore
+// access these data only inside State.Read and State.Write.
 type handler struct {
 	dev   target.Device
 	state State
 	opts  Options
 	log   *slog.Logger
 	port  int
-	began time.Time // wall-clock time at which the device's clock was 0
+	began time.Time // the wall-clock time at which the device's clock was 0
 
-	prog    *bmv2json.Program // the program that the following fields belong to
+	prog    *bmv2json.Program // the loaded program, to which the following fields belong
 	handles map[string]*handles
 	mc      *multicast
 
-	learner *learner // nil: nobody is notified
-	aged    uint64   // number of notifications of idle entries so far
+	learner *learner // nil if nobody receives notifications
+	aged    uint64   // number of idle-entry notifications sent so far
 }
 
 func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
@@ -46,15 +46,15 @@ func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) 
 	return h
 }
 
-// logRefusal logs why a call was refused, because the protocol only has codes.
+// logRefusal logs why a call failed, because the protocol can send only a code.
 func (h *handler) logRefusal(call string, err error) {
 	h.log.Info("Thrift call refused", "call", call, "err", err)
 }
 
-// errContext is the error for contexts that do not exist.
+// errContext is the error for a context other than 0.
 var errContext = errors.New("a switch has one context, which is 0")
 
-// read calls f with the pipeline, serialized with other protocols.
+// read calls f with the pipeline. It excludes writes by other protocols meanwhile.
 func (h *handler) read(cxt int32, f func(target.Pipeline) error) error {
 	if cxt != 0 {
 		return errContext
@@ -62,7 +62,7 @@ func (h *handler) read(cxt int32, f func(target.Pipeline) error) error {
 	return h.state.Read(h.bound(f))
 }
 
-// write calls f as read does, for a call that makes changes.
+// write calls f with the pipeline and commits the changes that f makes.
 func (h *handler) write(cxt int32, f func(target.Pipeline) error) error {
 	if cxt != 0 {
 		return errContext
@@ -70,7 +70,7 @@ func (h *handler) write(cxt int32, f func(target.Pipeline) error) error {
 	return h.state.Write(h.bound(f))
 }
 
-// bound drops state of a program that is no longer loaded.
+// bound wraps f so that handles and multicast nodes of an earlier program are dropped first.
 func (h *handler) bound(f func(target.Pipeline) error) func(target.Pipeline) error {
 	return func(p target.Pipeline) error {
 		if prog := p.Program(); prog != h.prog {
@@ -80,7 +80,7 @@ func (h *handler) bound(f func(target.Pipeline) error) func(target.Pipeline) err
 	}
 }
 
-// table finds a table and the handles of its entries.
+// table finds a table of the loaded program by its name, and the handles of its entries.
 func (h *handler) table(name string) (*bmv2json.Table, *handles, error) {
 	t := h.prog.Table(name)
 	if t == nil {
@@ -92,7 +92,7 @@ func (h *handler) table(name string) (*bmv2json.Table, *handles, error) {
 	return t, h.handles[name], nil
 }
 
-// entries returns a table's entries, each with a handle.
+// entries returns a table's entries. It first gives a handle to each entry that has none.
 func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *handles,
 	[]target.TableEntry, error) {
 	t, hs, err := h.table(name)
@@ -114,7 +114,8 @@ func (h *handler) entries(p target.Pipeline, name string) (*bmv2json.Table, *han
 	return t, hs, all, nil
 }
 
-// sameMatch says whether an entry of the engine is one that the program contains.
+// sameMatch reports whether the engine's entry e has this match, which is the match of a const
+// entry in the program.
 func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntry) bool {
 	for i, k := range t.Keys {
 		c, m := match[i], e.Match[i]
@@ -135,7 +136,7 @@ func sameMatch(t *bmv2json.Table, match []bmv2json.KeyValue, e *target.TableEntr
 	return true
 }
 
-// entry returns the match of the entry with a handle.
+// entry finds an entry of a table by its handle and returns the index of its slot.
 func (h *handler) entry(p target.Pipeline, name string,
 	handle idl.Handle) (*bmv2json.Table, *handles, int, error) {
 	t, hs, err := h.table(name)
@@ -143,7 +144,7 @@ func (h *handler) entry(p target.Pipeline, name string,
 		return nil, nil, 0, err
 	}
 	i, code := hs.find(handle)
-	if code != 0 { // another protocol may have added the entry
+	if code != 0 { // Another protocol may have added the entry since the last sync.
 		if _, _, _, err := h.entries(p, name); err != nil {
 			return nil, nil, 0, err
 		}
@@ -155,8 +156,8 @@ func (h *handler) entry(p target.Pipeline, name string,
 	return t, hs, i, nil
 }
 
-// direct refuses a call at a table of the wrong kind. If want is set, the table must be a direct
-// one, whose entries name actions. Otherwise it must be an indirect one.
+// direct returns an error if a table has the wrong kind. If want is set, the table must be direct:
+// its entries name actions. Otherwise the table must be indirect.
 func direct(t *bmv2json.Table, want bool) error {
 	if (t.Kind == bmv2json.TableSimple) == want {
 		return nil
@@ -170,7 +171,7 @@ func direct(t *bmv2json.Table, want bool) error {
 		"table %s has no action profile: its entries name actions", t.Name)
 }
 
-// unsupported is the error for calls that this switch does not support.
+// unsupported returns the error for calls that this switch does not support.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), target.ErrUnsupported)
 }

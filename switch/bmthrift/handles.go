@@ -10,32 +10,33 @@ import (
 )
 
 const (
-	// bits of a handle that hold the index; the bits above count earlier uses of the index
+	// The lowest indexBits bits of a handle are an index. The bits above count earlier uses of the
+	// index.
 	indexBits  = 24
 	indexMask  = 1<<indexBits - 1
-	maxVersion = 1<<7 - 1 // the largest that keeps a handle non-negative
+	maxVersion = 1<<7 - 1 // the largest version with which a handle is not negative
 )
 
-// handles are the handles of one table's entries.
+// handles maps the entries of one table to their handles.
 type handles struct {
 	slots []slot
-	free  []int // indices that are free, in no order
+	free  []int // free indices, in no particular order
 	byKey map[string]int
 }
 
-// slot is the table entry that an index stands for.
+// slot is the table entry to which an index belongs.
 type slot struct {
 	used    bool
 	version int
 	// the entry's match and priority; other fields are not set
 	entry target.TableEntry
-	// number of the last sync that found the entry
+	// sequence number of the last sync that found the entry
 	seen int
 }
 
 func newHandles() *handles { return &handles{byKey: map[string]int{}} }
 
-// keyOf returns a key that is unique among the entries of a table.
+// keyOf returns a string that identifies an entry within its table.
 func keyOf(e *target.TableEntry) string {
 	b := binary.BigEndian.AppendUint32(nil, uint32(e.Priority))
 	for _, m := range e.Match {
@@ -50,7 +51,7 @@ func (h *handles) handleAt(i int) idl.Handle {
 	return idl.Handle(h.slots[i].version<<indexBits | i)
 }
 
-// add gives an entry its handle, or finds the one that it has.
+// add returns the handle of an entry. It creates the handle if the entry has none.
 func (h *handles) add(e *target.TableEntry) idl.Handle {
 	k := keyOf(e)
 	if i, ok := h.byKey[k]; ok {
@@ -76,7 +77,7 @@ func (h *handles) add(e *target.TableEntry) idl.Handle {
 	return h.handleAt(i)
 }
 
-// remove frees the handle of an entry that is gone.
+// remove frees the handle of a deleted entry.
 func (h *handles) remove(i int) {
 	s := &h.slots[i]
 	delete(h.byKey, keyOf(&s.entry))
@@ -84,7 +85,8 @@ func (h *handles) remove(i int) {
 	h.free = append(h.free, i)
 }
 
-// find returns the index that a handle contains, or an error code if the handle is not valid.
+// find returns the index that a handle contains. It returns an error code if the handle is not
+// valid.
 func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	i := int(handle) & indexMask
 	switch {
@@ -96,8 +98,8 @@ func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	return i, 0
 }
 
-// sync adds and removes handles for changes by other protocols. New handles of constant entries are
-// in the order of the program, which rank returns.
+// sync creates handles for entries that other protocols added, and frees the handles of entries
+// that they removed. Const entries get their handles in the program's order, which rank returns.
 func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry) int) {
 	var unknown []int
 	now := 0
@@ -117,7 +119,7 @@ func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry
 			h.remove(i)
 		}
 	}
-	// The engine lists entries in random order. Handles should not depend on it.
+	// The engine lists entries in random order, but handles should not depend on that order.
 	slices.SortFunc(unknown, func(a, b int) int {
 		return cmp.Or(cmp.Compare(rank(&entries[a]), rank(&entries[b])),
 			cmp.Compare(keyOf(&entries[a]), keyOf(&entries[b])))

@@ -17,9 +17,8 @@ import (
 	"testing"
 )
 
-// TestIDL compares package idl and the tables of calls with the .thrift files: each call's
-// arguments, answer and exception, each struct's field numbers, types and names, and each enum's
-// values.
+// TestIDL compares package idl and the tables of calls with the .thrift files. It covers each
+// call's arguments, answer and exception, each struct's fields, and each enum's values.
 func TestIDL(t *testing.T) {
 	changes := map[string]string{
 		"mirror_id, 2: i32 egress_port":               "mirror_id, 3: i32 egress_port",
@@ -58,7 +57,7 @@ func TestIDL(t *testing.T) {
 		for _, d := range differ(string(text)) {
 			t.Errorf("%s: %s", name, d)
 		}
-		for from, to := range changes { // the comparison notices each change
+		for from, to := range changes { // The comparison must notice each of these changes.
 			changed := strings.Replace(string(text), from, to, 1)
 			if changed == string(text) {
 				continue
@@ -79,7 +78,7 @@ func TestIDL(t *testing.T) {
 	}
 }
 
-// differences lists the differences between two maps.
+// differences lists the entries in which two maps differ.
 func differences(ours, theirs map[string]string) (out []string) {
 	for _, k := range slices.Sorted(maps.Keys(ours)) {
 		if ours[k] != theirs[k] {
@@ -94,10 +93,11 @@ func differences(ours, theirs map[string]string) (out []string) {
 	return out
 }
 
-// plain removes the differences between the languages' naming styles from a name.
+// plain converts a name to lower case without underscores, so that names of different languages
+// compare equal.
 func plain(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
-// goType writes a type in parseIDL's form.
+// goType describes a Go type in the notation that parseIDL uses.
 func goType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -135,7 +135,7 @@ func fieldText(id string, optional bool, typ, name string) string {
 	return id + " " + typ + " " + plain(name)
 }
 
-// enumsOfGo returns the enum values of package idl, by type and name.
+// enumsOfGo returns the enum values of package idl by type and name.
 func enumsOfGo(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -147,7 +147,8 @@ func enumsOfGo(t *testing.T) map[string]map[string]string {
 		}
 		files = append(files, f)
 	}
-	ignore := types.Config{Error: func(error) {}} // imports are not followed
+	// The type checker ignores errors because it does not load the imported packages.
+	ignore := types.Config{Error: func(error) {}}
 	pkg, _ := ignore.Check("idl", fset, files, nil)
 	out := map[string]map[string]string{}
 	for _, name := range pkg.Scope().Names() {
@@ -167,9 +168,9 @@ func enumsOfGo(t *testing.T) map[string]map[string]string {
 
 // described is the content of a .thrift file.
 type described struct {
-	calls map[string]string            // by name, in the form "{arguments} -> {answer}"
-	enums map[string]map[string]string // values by name, by enum
-	types map[string]string            // named types
+	calls map[string]string            // the calls by name, in the form "{arguments} -> {answer}"
+	enums map[string]map[string]string // the values of each enum by name
+	types map[string]string            // the definitions of named types
 }
 
 var (
@@ -182,8 +183,8 @@ var (
 	idlCall   = regexp.MustCompile(`(?s)^\s*([\w<>]+) (\w+)\(([^)]*)\)(?:\s+throws \(([^)]*)\))?`)
 )
 
-// each calls f for consecutive matches of re from the beginning of text. Any other text is an
-// error, so no part of a file is ignored.
+// each calls f for consecutive matches of re from the beginning of text. It returns an error for
+// text that does not match, so that no part of a file is ignored.
 func each(re *regexp.Regexp, text string, f func(m []string) error) error {
 	for strings.TrimSpace(text) != "" {
 		m := re.FindStringSubmatch(text)
@@ -220,7 +221,7 @@ func parseIDL(text string) (*described, error) {
 	})
 }
 
-// call adds a call. Arguments and answers get the names that method uses.
+// call adds a call to d. It names arguments and answers as type method does.
 func (d *described) call(m []string) error {
 	args, err := d.fields(m[3], func(id, _ string) string { return "Arg" + id })
 	if err != nil {
@@ -254,7 +255,7 @@ func (d *described) fields(text string, name func(id, name string) string) (out 
 	return out, err
 }
 
-// resolve replaces the names in a type by their definitions.
+// resolve replaces the named types in a type by their definitions.
 func (d *described) resolve(typ string) (out string, err error) {
 	out = word.ReplaceAllStringFunc(strings.ReplaceAll(typ, " ", ""),
 		func(name string) string {

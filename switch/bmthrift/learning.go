@@ -10,24 +10,26 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Publisher sends notifications to all listeners: nanomsg.Publisher.
+// Publisher sends notifications to all listeners. nanomsg.Publisher implements it.
 type Publisher interface {
-	// Publish sends a message. It does not block.
+	// Publish sends a message to all listeners. It does not block.
 	Publish(message []byte)
 }
 
 const (
-	// BMv2's defaults. With these there is one notification per sample.
+	// BMv2's default settings, with which each sample is sent in its own notification.
 	defaultSamples = 1
 	defaultWait    = time.Second
-	// maxSamples bounds a notification, and maxUnacked the samples that are kept until a listener
-	// acknowledges them. Beyond maxUnacked, the oldest samples count as acknowledged.
+	// maxSamples bounds the samples of one notification. maxUnacked bounds the samples that are
+	// stored until a listener acknowledges them. Beyond maxUnacked, the oldest samples count as
+	// acknowledged.
 	maxSamples = 1 << 16
 	maxUnacked = 1 << 16
 )
 
-// learner collects the digests of a program and notifies listeners of them as BMv2 does: several
-// samples at a time, and no sample again until it has been acknowledged.
+// learner collects the digests of a program and notifies listeners as BMv2 does. A notification
+// carries several samples. The learner does not send a sample again until a listener has
+// acknowledged it.
 type learner struct {
 	device uint64
 	to     Publisher
@@ -37,21 +39,21 @@ type learner struct {
 	lists map[string]*learnList
 }
 
-// learnList is one list of the program.
+// learnList is one digest list of the program.
 type learnList struct {
 	src     *bmv2json.LearnList
 	most    int
 	wait    time.Duration
-	buffer  []byte   // the samples that are not sent yet
+	buffer  []byte   // the samples that have not been sent yet
 	keys    []string // the keys of the samples in buffer
 	id      uint64   // id of the buffer that is being filled
 	known   map[string]bool
-	unacked map[uint64][]string // sample id -> sample; "" if it has been acknowledged
+	unacked map[uint64][]string // buffer id -> samples, each "" once acknowledged
 	oldest  uint64
 	timer   *time.Timer
 }
 
-// of makes the learner use the lists of a program, the running one. The caller holds l.mu.
+// of makes the learner use the digest lists of prog, the running program. The caller holds l.mu.
 func (l *learner) of(prog *bmv2json.Program) {
 	if prog == l.prog {
 		return
@@ -76,7 +78,7 @@ func (x *learnList) stop() {
 	}
 }
 
-// digest accepts a digest that a packet of prog has sent.
+// digest accepts a digest that prog sent for a packet.
 func (l *learner) digest(prog *bmv2json.Program, d target.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +105,7 @@ func (l *learner) digest(prog *bmv2json.Program, d target.Digest) {
 	}
 }
 
-// wake schedules the next notification.
+// wake schedules the next notification of a digest list.
 func (l *learner) wake(x *learnList) {
 	id := x.id
 	x.timer = time.AfterFunc(x.wait, func() {
@@ -115,12 +117,12 @@ func (l *learner) wake(x *learnList) {
 	})
 }
 
-// send notifies the listeners of the collected samples.
+// send notifies the listeners of the samples collected in a digest list.
 func (l *learner) send(x *learnList) {
 	x.stop()
 	m := append(make([]byte, 0, 32+len(x.buffer)), "LEA|"...)
 	m = binary.LittleEndian.AppendUint64(m, l.device)
-	m = binary.LittleEndian.AppendUint32(m, 0) // the context
+	m = binary.LittleEndian.AppendUint32(m, 0) // BMv2's context id, which is always 0
 	m = binary.LittleEndian.AppendUint32(m, uint32(x.src.ID))
 	m = binary.LittleEndian.AppendUint64(m, x.id)
 	m = binary.LittleEndian.AppendUint32(m, uint32(len(x.keys)))
@@ -133,8 +135,8 @@ func (l *learner) send(x *learnList) {
 	}
 }
 
-// ack removes the acknowledged samples of a buffer; if samples is empty, all of the buffer's
-// samples.
+// ack removes acknowledged samples from a buffer. If samples is empty, it removes all of the
+// buffer's samples.
 func (x *learnList) ack(id uint64, samples []int32) {
 	keys := x.unacked[id]
 	if samples == nil {
@@ -164,7 +166,7 @@ func (x *learnList) ack(id uint64, samples []int32) {
 	}
 }
 
-// learning executes a call for a list of the program.
+// learning calls f with a digest list of the loaded program.
 func (h *handler) learning(cxt, list int32, f func(l *learner, x *learnList) error) error {
 	return h.read(cxt, func(p target.Pipeline) error {
 		src := p.Program().LearnList(int(list))
@@ -181,7 +183,7 @@ func (h *handler) learning(cxt, list int32, f func(l *learner, x *learnList) err
 	})
 }
 
-// BmLearningAck implements the call of that name.
+// BmLearningAck implements the Thrift call of the same name.
 func (h *handler) BmLearningAck(cxt, list int32, buffer int64, samples []int32) error {
 	return h.learning(cxt, list, func(_ *learner, x *learnList) error {
 		if samples == nil {
@@ -192,7 +194,7 @@ func (h *handler) BmLearningAck(cxt, list int32, buffer int64, samples []int32) 
 	})
 }
 
-// BmLearningAckBuffer implements the call of that name.
+// BmLearningAckBuffer implements the Thrift call of the same name.
 func (h *handler) BmLearningAckBuffer(cxt, list int32, buffer int64) error {
 	return h.learning(cxt, list, func(_ *learner, x *learnList) error {
 		x.ack(uint64(buffer), nil)
@@ -200,7 +202,8 @@ func (h *handler) BmLearningAckBuffer(cxt, list int32, buffer int64) error {
 	})
 }
 
-// BmLearningSetTimeout implements the call of that name; 0 waits until a notification is full.
+// BmLearningSetTimeout implements the Thrift call of the same name. A timeout of 0 means that a
+// notification is sent only once it is full.
 func (h *handler) BmLearningSetTimeout(cxt, list, ms int32) error {
 	return h.learning(cxt, list, func(l *learner, x *learnList) error {
 		if ms < 0 {
@@ -214,7 +217,7 @@ func (h *handler) BmLearningSetTimeout(cxt, list, ms int32) error {
 	})
 }
 
-// BmLearningSetBufferSize implements the call of that name.
+// BmLearningSetBufferSize implements the Thrift call of the same name.
 func (h *handler) BmLearningSetBufferSize(cxt, list, samples int32) error {
 	return h.learning(cxt, list, func(l *learner, x *learnList) error {
 		if samples < 1 || samples > maxSamples {

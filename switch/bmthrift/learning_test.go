@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// heard is a publisher that records messages.
+// heard is a Publisher that records messages.
 type heard struct {
 	mu       sync.Mutex
 	messages [][]byte
@@ -45,7 +45,7 @@ func entities(t *testing.T) *bmv2json.Program {
 	return prog
 }
 
-// TestLearning follows samples from a program to a listener, and acknowledgements back.
+// TestLearning follows digest samples from a program to a listener, and acknowledgements back.
 func TestLearning(t *testing.T) {
 	prog, to := entities(t), &heard{}
 	l := &learner{device: 7, to: to}
@@ -77,7 +77,7 @@ func TestLearning(t *testing.T) {
 		t.Errorf("what has been acknowledged does not come again: %q", got)
 	}
 
-	// Two samples fill a notification; a single one is sent after a while.
+	// Two samples fill a notification. A single sample is sent after the timeout.
 	with(func() { x.most, x.wait = 2, 20*time.Millisecond })
 	sample(2)
 	sample(3)
@@ -93,7 +93,7 @@ func TestLearning(t *testing.T) {
 	if len(got) != 1 || binary.LittleEndian.Uint32(got[0][28:]) != 1 {
 		t.Errorf("a sample that waits comes as %q", got)
 	}
-	// One of two samples is acknowledged by its number; unknown numbers have no effect.
+	// The client acknowledges one of two samples by its number. Unknown numbers have no effect.
 	with(func() { x.ack(2, []int32{1, -1, 77}); x.ack(99, nil); x.most = 1 })
 	sample(2)
 	sample(3)
@@ -101,7 +101,7 @@ func TestLearning(t *testing.T) {
 		t.Errorf("after one acknowledgement it is %q", got)
 	}
 
-	// Nothing is acknowledged: the stored samples are bounded.
+	// Nobody acknowledges the samples, so the learner must bound what it stores.
 	with(func() { x.most, x.wait = 1000, 0 })
 	for i := range maxUnacked + 5000 {
 		l.digest(prog, target.Digest{Name: src.Name, Fields: [][]byte{
@@ -114,7 +114,8 @@ func TestLearning(t *testing.T) {
 	})
 	to.take()
 
-	// Another program starts with empty lists; digests that do not fit are ignored.
+	// A new program starts with empty digest lists. Digests that do not match the program are
+	// ignored.
 	next := entities(t)
 	l.digest(next, target.Digest{Name: "no such list"})
 	l.digest(next, target.Digest{Name: src.Name, Fields: [][]byte{{1}}})

@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxPriority converts between BMv2's priorities (the smallest wins) and P4Runtime's (the largest
-// wins).
+// maxPriority minus a priority of BMv2 is the equivalent priority of P4Runtime. In BMv2 the
+// smallest priority wins, and in P4Runtime the largest.
 const maxPriority = math.MaxInt32
 
 func bytesOf(width int) int { return (width + 7) / 8 }
 
-// fits says whether b is a number of at most width bits, encoded in exactly as many bytes as width
-// needs.
+// fits reports whether b is a number of at most width bits, encoded in exactly as many bytes as
+// width needs.
 func fits(b []byte, width int) bool {
 	if len(b) != bytesOf(width) {
 		return false
@@ -26,8 +26,8 @@ func fits(b []byte, width int) bool {
 	return spare == 0 || b[0]>>(8-spare) == 0
 }
 
-// normalized returns the number b in the size of width bits, without extra leading zeros; nil if b
-// is larger.
+// normalized encodes the number b in as many bytes as width bits need. It returns nil if b does not
+// fit.
 func normalized(b []byte, width int) []byte {
 	n := bytesOf(width)
 	for len(b) > n {
@@ -44,7 +44,7 @@ func normalized(b []byte, width int) []byte {
 	return out
 }
 
-// matchOf reads the key of an entry of table t, and its priority.
+// matchOf converts a match key that a client sent to an entry of table t, with its priority.
 func matchOf(t *bmv2json.Table, key idl.MatchKey,
 	options idl.EntryOptions) (*target.TableEntry, error) {
 	bad := func(format string, args ...any) (*target.TableEntry, error) {
@@ -70,7 +70,7 @@ func matchOf(t *bmv2json.Table, key idl.MatchKey,
 		return e, nil
 	}
 	if options.Priority == nil {
-		e.Priority = maxPriority // 0
+		e.Priority = maxPriority // the equivalent of BMv2's priority 0
 		return e, nil
 	}
 	if p := *options.Priority; p < 0 || p == maxPriority {
@@ -80,7 +80,7 @@ func matchOf(t *bmv2json.Table, key idl.MatchKey,
 	return e, nil
 }
 
-// needsPriority says whether entries of t have a priority in P4Runtime.
+// needsPriority reports whether P4Runtime requires a priority for entries of t.
 func needsPriority(t *bmv2json.Table) bool {
 	for _, k := range t.Keys {
 		switch k.Kind {
@@ -166,7 +166,7 @@ func clearBelow(b []byte, n int) {
 	}
 }
 
-// keyOfEntry describes the match of an entry.
+// keyOfEntry converts the match of an entry to Thrift's types.
 func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 	for i, k := range t.Keys {
 		m, p := e.Match[i], idl.MatchParam{}
@@ -195,8 +195,8 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
-	case !needsPriority(t): // as BMv2 represents it
-	case e.IsConst: // the program's own priorities, which were inverted when it was loaded
+	case !needsPriority(t): // BMv2 reports the same value for a table without priorities.
+	case e.IsConst: // Loading the program inverted the priorities of its const entries.
 		largest := 0
 		for _, c := range t.ConstEntries {
 			largest = max(largest, c.Priority)
@@ -208,7 +208,8 @@ func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	return idl.EntryOptions{Priority: &p}
 }
 
-// callOf reads an action with its parameters for a table with these actions.
+// callOf converts an action and its parameters for a table. It returns an error if the table does
+// not allow the action.
 func callOf(t *bmv2json.Table, name string, data idl.ActionData) (*target.ActionCall, error) {
 	a, _ := t.Action(name)
 	if a == nil {

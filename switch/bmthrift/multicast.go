@@ -11,29 +11,30 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Limits of multicast. A port map is a string with one character per possible port. Nodes belong to
-// no group until they are associated with one.
+// Limits of multicast. A port map is a string with one character per possible port.
 const (
-	maxPorts = 512 // 9 bits, as in BMv2
+	maxPorts = 512 // port numbers have 9 bits, as in BMv2
 	maxLAGs  = 256
 	maxNodes = 1 << 16
 	maxRID   = 1<<16 - 1
 )
 
-// node is a replication id with ports and link aggregation groups.
+// node is BMv2's multicast node: a replication id with ports and link aggregation groups.
 type node struct {
 	rid   uint16
 	ports []uint32
 	lags  []uint32
-	group uint32 // 0: the node belongs to no group
+	group uint32 // 0 if the node belongs to no group
 }
 
-// multicast holds what the protocol keeps about groups in addition to their replicas.
+// multicast holds the multicast state of BMv2's API that P4Runtime does not have: nodes, link
+// aggregation groups and mirroring sessions.
 type multicast struct {
-	nodes  map[int32]*node
-	groups map[uint32][]int32 // nodes of each group, in the order in which they were added
+	nodes map[int32]*node
+	// handles of each group's nodes, in the order in which they were added
+	groups map[uint32][]int32
 	lags   map[uint32][]uint32
-	// mirrors are the sessions that copy to a group, with their other settings.
+	// mirrors holds the mirroring sessions that copy to a multicast group.
 	mirrors map[uint32]mirror
 }
 
@@ -47,7 +48,7 @@ func newMulticast() *multicast {
 		lags: map[uint32][]uint32{}, mirrors: map[uint32]mirror{}}
 }
 
-// Failures of calls for multicast.
+// Errors of calls for multicast.
 var (
 	errGroupID = fmt.Errorf("a multicast group is 1 to %d", maxRID)
 	errGroup   = errors.New("there is no such multicast group")
@@ -55,8 +56,8 @@ var (
 	errFull    = fmt.Errorf("there are %d nodes already", maxNodes)
 )
 
-// replicas returns the copies that a group makes. A link aggregation group contributes only one
-// port, because BMv2 picks the port by a hash that is 255 for every packet.
+// replicas returns the packet copies that a multicast group makes. A link aggregation group
+// contributes only one port, because BMv2 picks the port by a hash that is 255 for every packet.
 func (m *multicast) replicas(group uint32) []target.Replica {
 	out := []target.Replica{}
 	for _, h := range m.groups[group] {
@@ -73,7 +74,7 @@ func (m *multicast) replicas(group uint32) []target.Replica {
 	return out
 }
 
-// sync applies changes of groups that other protocols have made.
+// sync updates the nodes after other protocols have changed multicast groups.
 func (m *multicast) sync(p target.Pipeline) {
 	now := p.MulticastGroups()
 	for id := range m.groups {
@@ -102,7 +103,7 @@ func (m *multicast) sync(p target.Pipeline) {
 	}
 }
 
-// drop forgets a group and its nodes.
+// drop deletes a group and its nodes.
 func (m *multicast) drop(id uint32) {
 	for _, h := range m.groups[id] {
 		delete(m.nodes, h)
@@ -118,7 +119,7 @@ func (m *multicast) freeHandle() int32 {
 	}
 }
 
-// apply sets the groups' replicas according to the nodes.
+// apply sets the groups' replicas in the engine according to the nodes.
 func (m *multicast) apply(p target.Pipeline, groups ...uint32) error {
 	for _, id := range groups {
 		if id == 0 {
@@ -132,20 +133,21 @@ func (m *multicast) apply(p target.Pipeline, groups ...uint32) error {
 	return nil
 }
 
-// follow updates the sessions that copy to a group, so that they copy to the group's present
-// members.
+// follow updates the mirroring sessions that copy to a multicast group after the group's members
+// have changed.
 func (m *multicast) follow(p target.Pipeline) {
 	groups := p.MulticastGroups()
 	sessions := p.CloneSessions()
 	for id, mi := range m.mirrors {
 		s := sessionOf(mi, groups)
 		if have, ok := sessions[id]; !ok || !slices.Equal(have.Replicas, s.Replicas) {
-			_ = p.SetCloneSession(id, s) // cannot fail: this id was accepted before
+			// This cannot fail, because the engine accepted this id before.
+			_ = p.SetCloneSession(id, s)
 		}
 	}
 }
 
-// portMap parses a string of 0 and 1; the last one is for port 0.
+// portMap parses a string of 0 and 1. The last character is for port 0.
 func portMap(s string, most int) ([]uint32, error) {
 	if len(s) > most {
 		return nil, fmt.Errorf("a map is of at most %d bits, not %d", most, len(s))
@@ -163,8 +165,8 @@ func portMap(s string, most int) ([]uint32, error) {
 	return out, nil
 }
 
-// change makes a change to multicast. Both services share its calls, except those for link
-// aggregation groups.
+// change calls f to change multicast state. Both multicast services use it, because they share all
+// calls except those for link aggregation groups.
 func (h *handler) change(cxt int32, f func(p target.Pipeline, m *multicast) error) error {
 	return multicastFailure(h.write(cxt, func(p target.Pipeline) error {
 		h.mc.sync(p)
@@ -172,13 +174,13 @@ func (h *handler) change(cxt int32, f func(p target.Pipeline, m *multicast) erro
 	}))
 }
 
-// createGroup makes a group, whose handle is its id.
+// createGroup creates a multicast group. The group's handle is its id.
 func (h *handler) createGroup(cxt, id int32) (int32, error) {
 	return id, h.change(cxt, func(p target.Pipeline, m *multicast) error {
 		if id < 1 || id > maxRID {
 			return errGroupID
 		}
-		if _, ok := m.groups[uint32(id)]; !ok { // BMv2 also accepts an id that exists
+		if _, ok := m.groups[uint32(id)]; !ok { // BMv2 also accepts the id of an existing group.
 			m.groups[uint32(id)] = []int32{}
 		}
 		return m.apply(p, uint32(id))
@@ -335,8 +337,8 @@ func (h *handler) setLAG(cxt int32, lag int16, ports string) error {
 	})
 }
 
-// The JSON in which the protocol lists multicast: groups name nodes, and nodes name the entries
-// that hold their ports. This server lists one such entry for each node, with the node's handle.
+// The JSON in which BMv2 lists multicast state. Groups name nodes, and nodes name the entries that
+// hold their ports. This server lists one such entry per node, with the node's handle.
 type (
 	groupEntry struct {
 		ID    uint32  `json:"id"`

@@ -15,15 +15,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Limits of a client's requests.
+// Limits for a client's requests.
 const (
 	// maxMessage is the largest message that the server accepts, in bytes. The largest legitimate
-	// message carries a program's JSON.
+	// message contains the JSON of a program.
 	maxMessage = 16 << 20
-	// maxElements is how many elements a list in a message may have, because decodeList allocates
-	// room for all of them as soon as it has read their number.
+	// maxElements is the largest number of elements of a list in a message. decodeList allocates
+	// room for all elements once it knows their number.
 	maxElements = 1 << 14
-	// A message of more than smallMessage bytes waits for one of the bigMessages tokens.
+	// The server reads at most bigMessages messages of more than smallMessage bytes at the same
+	// time.
 	smallMessage = 1 << 20
 	bigMessages  = 2
 	// messageTime is how long a message may take from its first byte to its last, and how long a
@@ -34,14 +35,14 @@ const (
 	maxConnections = 64
 )
 
-// State is the served state: p4rtserver.Local.
+// State is the switch state that a Server serves. p4rtserver.Local implements it.
 type State interface {
-	// Read calls f with the pipeline that calls refer to, and excludes writes meanwhile. Write does
-	// the same and commits the changes.
+	// Read calls f with the pipeline that calls refer to. No write runs meanwhile. Write calls f in
+	// the same way and then commits the changes.
 	Read(f func(target.Pipeline) error) error
 	Write(f func(target.Pipeline) error) error
-	// Load prepares a program from its JSON alongside the running one, Swap makes it the running
-	// one, Reset begins the running one again.
+	// Load prepares a program from its JSON while another program is running. Swap makes the loaded
+	// program the running one. Reset restarts the running program with empty state.
 	Load(json []byte) error
 	Swap() error
 	Reset() error
@@ -50,11 +51,11 @@ type State interface {
 	// OnReplication sets a function that is called when another protocol has changed multicast
 	// groups or clone sessions.
 	OnReplication(f func(target.Pipeline))
-	// OnDigest sets a function that gets the digests of the running program, in addition to
-	// P4Runtime. f must not block.
+	// OnDigest sets a function that receives the digests of the running program. P4Runtime clients
+	// receive them, too. f must not block.
 	OnDigest(f func(*bmv2json.Program, target.Digest))
-	// SetIdleTimeout and IdleTimeout are for an entry of a pipeline from Write or Read. OnIdle sets
-	// a function that gets idle entries of the running pipeline.
+	// SetIdleTimeout and IdleTimeout access an entry of the pipeline that Read or Write passed to
+	// f. OnIdle sets a function that receives idle entries of the running pipeline.
 	SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 		timeout time.Duration) error
 	IdleTimeout(p target.Pipeline, table string,
@@ -65,13 +66,14 @@ type State interface {
 // Options configure a Server.
 type Options struct {
 	DeviceID uint64
-	// SwapDisabled refuses new programs.
+	// If SwapDisabled is set, the server refuses calls that load a new program.
 	SwapDisabled bool
-	// Publisher gets notifications of digests, and Notifications is its address for clients; nil
-	// and "" for none.
+	// Publisher sends notifications of digests, and Notifications is its address for clients.
+	// Without a publisher they are nil and "".
 	Publisher     Publisher
 	Notifications string
-	// Log receives messages for the switch's operator. nil means slog.Default().
+	// Log receives messages for the switch's operator. If Log is nil, the server uses
+	// slog.Default().
 	Log *slog.Logger
 }
 
@@ -81,7 +83,7 @@ type Server struct {
 	log     *slog.Logger
 	handler *handler
 	conf    *thrift.TConfiguration
-	big     chan struct{} // holds a token for each large message that is being read
+	big     chan struct{} // holds one token for each large message that the server is reading
 
 	mu    sync.Mutex
 	open  map[*conn]struct{}
@@ -89,7 +91,7 @@ type Server struct {
 	wg    sync.WaitGroup
 }
 
-// New makes a server for dev; state is dev's state.
+// New creates a server for a device and the device's state.
 func New(dev target.Device, state State, opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Log, open: map[*conn]struct{}{},
 		big: make(chan struct{}, bigMessages),
@@ -117,7 +119,8 @@ func (s *Server) Serve(l net.Listener) error {
 				return nil
 			}
 			s.log.Warn("Thrift: no connection could be taken", "err", err)
-			time.Sleep(100 * time.Millisecond) // for example, no file descriptor is left
+			// Accept fails temporarily, for example, if no file descriptor is left.
+			time.Sleep(100 * time.Millisecond)
 			continue
 		}
 		if k := s.admit(c); k != nil {
@@ -126,7 +129,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// Close ends all connections. The owner closes the listener.
+// Close closes all connections. The caller closes the listener.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.ended = true
@@ -137,7 +140,7 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// admit admits a connection, or closes it.
+// admit registers a new connection, or closes it if the server cannot take another.
 func (s *Server) admit(c net.Conn) *conn {
 	k := &conn{Conn: c, s: s, since: time.Now()}
 	s.mu.Lock()
@@ -191,15 +194,17 @@ func (s *Server) serve(k *conn) {
 	}
 }
 
-// conn bounds the data read from and written to a connection.
+// conn is a client's connection. It bounds the size of messages and the time that reads and writes
+// may take.
 type conn struct {
 	net.Conn
 	s *Server
 
-	busy  bool      // a call is being made; guarded by s.mu
-	since time.Time // time of the last change of busy
+	busy  bool      // true while a call is executing; guarded by s.mu
+	since time.Time // the time at which busy last changed
 
-	// of the message that is being read: bytes so far, and whether it holds a token of Server.big
+	// bytes counts the bytes of the message that is being read. token tells whether the message
+	// holds a token of Server.big.
 	bytes int
 	token bool
 }
@@ -208,7 +213,7 @@ var errTooLarge = fmt.Errorf("a message of more than %d bytes", maxMessage)
 
 // Read implements net.Conn.
 func (k *conn) Read(b []byte) (int, error) {
-	if k.bytes == 0 { // between messages the client may stay silent as long as it likes
+	if k.bytes == 0 { // Between two messages, a client may stay silent for any time.
 		if err := k.SetReadDeadline(time.Time{}); err != nil {
 			return 0, err
 		}
@@ -247,11 +252,11 @@ func (k *conn) Write(b []byte) (int, error) {
 	return k.Conn.Write(b)
 }
 
-// whole marks the message as read, so that the time of the call itself does not count against the
-// client.
+// whole records that the message has been read completely. The time that the call itself needs then
+// does not count against the client.
 func (k *conn) whole() { k.mark(true) }
 
-// release starts to wait for the next message.
+// release prepares the connection for the next message.
 func (k *conn) release() {
 	k.mark(false)
 	k.bytes = 0

@@ -37,7 +37,7 @@ func lpm(n int32, key ...byte) idl.MatchParam {
 
 func number(n int32) *int32 { return &n }
 
-// value returns an optional field's value, or zero.
+// value returns the value of an optional field, or zero if the field is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -45,7 +45,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// failed checks that a call ended with a code.
+// failed checks that a call ended with the expected code.
 func failed[C ~int32](t *testing.T, what string, err error, code C) {
 	t.Helper()
 	var e *idl.Exception[C]
@@ -54,7 +54,7 @@ func failed[C ~int32](t *testing.T, what string, err error, code C) {
 	}
 }
 
-// get returns the answer of a call that must succeed.
+// get makes a call that must succeed, and returns its answer.
 func get[T any](t *testing.T, c *client, name string, args ...any) T {
 	t.Helper()
 	v, err := ask[T](c, name, args...)
@@ -71,8 +71,8 @@ func ok(t *testing.T, err error) {
 
 var mac = []byte{2, 0, 0, 0, 0, 1}
 
-// TestEntries writes, changes and removes entries by Thrift and by P4Runtime, each also the other's
-// entries.
+// TestEntries writes, changes and removes entries by Thrift and by P4Runtime. Each protocol must
+// see the other protocol's entries.
 func TestEntries(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -87,7 +87,7 @@ func TestEntries(t *testing.T) {
 		idl.ActionData{{7}}, idl.EntryOptions{})
 	failed(t, "an entry twice", err, idl.TableCodeDuplicateEntry)
 
-	// P4Runtime reads the entry, changes it, and adds one.
+	// A P4Runtime client reads the entry, changes it, and adds another entry.
 	got := w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward")}))
 	if len(got) != 1 || !bytes.Equal(got[0].GetTableEntry().Match[0].GetExact().Value, mac) ||
 		!bytes.Equal(got[0].GetTableEntry().Action.GetAction().Params[0].Value, []byte{7}) {
@@ -124,7 +124,7 @@ func TestEntries(t *testing.T) {
 	failed(t, "an entry that P4Runtime has deleted", c.call("bm_mt_delete_entry", 0, table, h),
 		idl.TableCodeInvalidHandle)
 
-	// The index is used again, the handle is not.
+	// The index is used again, but the handle differs from the earlier one.
 	h = get[int32](t, c, "bm_mt_add_entry", 0, table, idl.MatchKey{exact(mac...)}, "MyIngress.drop",
 		nil,
 		nil)
@@ -138,7 +138,7 @@ func TestEntries(t *testing.T) {
 		t.Errorf("by its key it is %v", e)
 	}
 
-	// Default entries, by both protocols.
+	// Both protocols set default entries.
 	ok(t, c.call("bm_mt_set_default_action", 0, table, "MyIngress.send", idl.ActionData{{3}}))
 	got = w.read(t, entryOf(&p4v1.TableEntry{TableId: w.id(t, "forward"), IsDefaultAction: true}))
 	if len(got) != 1 || got[0].GetTableEntry().Action.GetAction().ActionId != w.id(t, "send") {
@@ -159,7 +159,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestMatches writes an entry with every kind of key. Its priority is inverted in P4Runtime.
+// TestMatches writes an entry with every match kind. In P4Runtime, its priority is inverted.
 func TestMatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -183,7 +183,7 @@ func TestMatches(t *testing.T) {
 	if !bytes.Equal(e.MatchKey[0].LPM.Key, []byte{10, 1, 240, 0}) {
 		t.Errorf("what is behind a prefix is %v", e.MatchKey[0].LPM)
 	}
-	// const entries, with the program's priorities
+	// const entries, with the priorities that the program gives them
 	fixed := get[[]idl.Entry](t, c, "bm_mt_get_entries", 0, "MyIngress.fixed_ternary")
 	priorities := map[int32]bool{}
 	for _, e := range fixed {
@@ -246,7 +246,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestProfiles makes members and groups by both protocols.
+// TestProfiles creates action profile members and groups by both protocols.
 func TestProfiles(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -339,7 +339,7 @@ func TestArrays(t *testing.T) {
 		t.Errorf("narrow is %v", v)
 	}
 	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.deltas", 1); v != 1<<16-300 {
-		// p4c's JSON does not say that the cells have a sign
+		// p4c's JSON does not say that the register's cells are signed
 		t.Errorf("deltas[1] is %d", v)
 	}
 	if v := get[int64](t, c, "bm_register_read", 0, "MyIngress.objects", 0); v != 77 {
@@ -448,7 +448,7 @@ func TestArrays(t *testing.T) {
 	}
 }
 
-// TestReplication makes groups and sessions by both protocols.
+// TestReplication creates multicast groups and mirroring sessions by both protocols.
 func TestReplication(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -470,7 +470,7 @@ func TestReplication(t *testing.T) {
 	if got := read(); !reflect.DeepEqual(got, map[[2]uint32]bool{{1, 9}: true, {2, 9}: true}) {
 		t.Errorf("P4Runtime reads %v", got)
 	}
-	// A link aggregation group contributes one port: the one that BMv2 selects.
+	// A link aggregation group contributes only the port that BMv2 selects.
 	ok(t, c.call("simple_pre_lag:bm_mc_set_lag_membership", 0, 0, "11000"))
 	if got := read(); !got[[2]uint32{4, 9}] || len(got) != 3 {
 		t.Errorf("with a link aggregation group it is %v", got)
@@ -488,7 +488,7 @@ func TestReplication(t *testing.T) {
 	if n := session(7); n != 3 {
 		t.Errorf("a session to the group has %d copies", n)
 	}
-	// P4Runtime changes the group: the session follows, and so do the nodes.
+	// A P4Runtime client changes the group. The mirroring session and the nodes must follow.
 	replica := func(port, instance uint32) *p4v1.Replica {
 		return &p4v1.Replica{PortKind: &p4v1.Replica_Port{Port: []byte{byte(port)}},
 			Instance: instance}
@@ -613,7 +613,7 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("learning where nobody is notified: %v", err)
 	}
 
-	// With a P4Info a reset keeps P4Runtime's configuration.
+	// If the program has a P4Info, a reset keeps P4Runtime's configuration.
 	w = newWorld(t, func(w *world) {
 		w.options.SwapDisabled, w.options.Publisher = true, deaf{}
 		w.options.Notifications = "ipc:///nowhere"
@@ -642,7 +642,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestCRC changes the parameters of a program's custom CRCs.
+// TestCRC changes the parameters of the custom CRCs of a program.
 func TestCRC(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
 	c := w.dial(t)
@@ -680,13 +680,13 @@ func TestCRC(t *testing.T) {
 	}
 }
 
-// deaf is a publisher without listeners.
+// deaf is a Publisher that drops every message.
 type deaf struct{}
 
 func (deaf) Publish([]byte) {}
 
-// TestQueues sets rates and depths of queues; here each port has one. Impossible values are
-// exceptions, because clients check nothing else.
+// TestQueues sets rates and depths of queues. In this test each port has one queue. The server must
+// report impossible values by exceptions, because clients check nothing else.
 func TestQueues(t *testing.T) {
 	w := newWorld(t)
 	c := w.dial(t)
@@ -721,8 +721,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestNoP4Info: for a program that came without a P4Info, P4Runtime reports that no configuration
-// is set. By this p4-utils detects that it must push one.
+// TestNoP4Info loads a program without a P4Info. P4Runtime must then report that no configuration
+// is set, so that p4-utils pushes one.
 func TestNoP4Info(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.noP4 = true })
 	ask := &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1}

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmthrift/idl"
 )
 
-// services has the calls of each service by their names, as the .thrift files in package idl
-// describe them.
+// services maps the name of each service to its calls. The .thrift files in package idl describe
+// the calls.
 var services = map[string]map[string]method{
 	"standard": merge(
 		throwing[idl.TableCode](rows{
@@ -159,26 +159,26 @@ var services = map[string]map[string]method{
 	),
 }
 
-// rows maps each call to a method of *handler. Its parameters are the call's arguments 1, 2, ... It
-// returns the call's answer, if it has one, and an error.
+// rows maps the name of a call to a method of *handler. The method's parameters are the call's
+// arguments 1, 2, and so on. The method returns the call's answer, if there is one, and an error.
 type rows map[string]any
 
 // method executes a call.
 type method struct {
 	do reflect.Value
-	// args is a struct of the arguments. result is a struct of the possible outcomes: an answer
-	// (number 0) or an exception (number 1), both as optional fields.
+	// args is a struct type for the arguments. result is a struct type for the outcomes: an
+	// optional answer (field number 0) and an optional exception (field number 1).
 	args, result reflect.Type
 }
 
-// The indices of fields of method.result.
+// The names of the fields of method.result.
 const success, exception = "Success", "Exception"
 
-// calls makes the methods of calls that have no exception in the IDL. Their errors are sent as
-// TApplicationException.
+// calls returns the methods of calls for which the IDL defines no exception. The server sends their
+// errors as TApplicationException.
 func calls(r rows) map[string]method { return methods(r, nil) }
 
-// throwing makes the methods of calls that may end with idl.Exception[C].
+// throwing returns the methods of calls that may end with idl.Exception[C].
 func throwing[C ~int32](r rows) map[string]method {
 	return methods(r, reflect.TypeFor[*idl.Exception[C]]())
 }
@@ -213,8 +213,8 @@ func merge(groups ...map[string]method) map[string]method {
 	return out
 }
 
-// execute executes a call, and logs why it failed. It returns only errors for which result has no
-// field.
+// execute executes a call and logs the error if the call fails. It returns an error only if result
+// has no field for that error.
 func (m method) execute(h *handler, name string, args reflect.Value) (result reflect.Value,
 	err error) {
 	in := []reflect.Value{reflect.ValueOf(h)}
@@ -241,8 +241,8 @@ func (m method) execute(h *handler, name string, args reflect.Value) (result ref
 	return result, err
 }
 
-// answer executes the next call that arrives on p. It calls p.whole once it has read the message.
-// An error ends the connection.
+// answer reads the next call from p, executes it and sends the answer. It calls whole once it has
+// read the message. If answer returns an error, the connection ends.
 func (h *handler) answer(ctx context.Context, p thrift.TProtocol, whole func()) error {
 	name, kind, id, err := p.ReadMessageBegin(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// BmMtGetNumEntries implements the call of that name.
+// BmMtGetNumEntries implements the Thrift call of the same name.
 func (h *handler) BmMtGetNumEntries(cxt int32, table string) (n int64, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		_, _, all, err := h.entries(p, table)
@@ -21,7 +21,7 @@ func (h *handler) BmMtGetNumEntries(cxt int32, table string) (n int64, err error
 	return n, err
 }
 
-// BmMtClearEntries implements the call of that name.
+// BmMtClearEntries implements the Thrift call of the same name.
 func (h *handler) BmMtClearEntries(cxt int32, table string, resetDefault bool) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
@@ -45,8 +45,8 @@ func (h *handler) BmMtClearEntries(cxt int32, table string, resetDefault bool) e
 	})
 }
 
-// dataOf returns the parameters of an action, each in as few bytes as possible, which is BMv2's
-// encoding.
+// dataOf returns the parameters of an action. It encodes each in as few bytes as possible, as BMv2
+// does.
 func dataOf(a *target.ActionCall) idl.ActionData {
 	out := idl.ActionData{}
 	for _, p := range a.Params {
@@ -58,7 +58,7 @@ func dataOf(a *target.ActionCall) idl.ActionData {
 	return out
 }
 
-// actionOf describes an entry's action, member or group.
+// actionOf converts an entry's action, member or group to Thrift's types.
 func actionOf(e *target.TableEntry) (a idl.ActionEntry) {
 	switch {
 	case e == nil:
@@ -76,7 +76,7 @@ func actionOf(e *target.TableEntry) (a idl.ActionEntry) {
 	return a
 }
 
-// describe converts an entry of t to the protocol's form.
+// describe converts an entry of t to Thrift's types.
 func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
 	e *target.TableEntry) idl.Entry {
 	out := idl.Entry{MatchKey: keyOfEntry(t, e), Options: optionsOf(t, e),
@@ -91,10 +91,10 @@ func (h *handler) describe(p target.Pipeline, t *bmv2json.Table, hs *handles,
 	return out
 }
 
-// milliseconds converts a duration to the protocol's unit.
+// milliseconds converts a duration to milliseconds, the protocol's unit.
 func milliseconds(d time.Duration) int32 { return int32(min(d.Milliseconds(), math.MaxInt32)) }
 
-// BmMtGetEntries implements the call of that name.
+// BmMtGetEntries implements the Thrift call of the same name.
 func (h *handler) BmMtGetEntries(cxt int32, table string) (out []idl.Entry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		t, hs, all, err := h.entries(p, table)
@@ -112,7 +112,7 @@ func (h *handler) BmMtGetEntries(cxt int32, table string) (out []idl.Entry, err 
 	return out, err
 }
 
-// BmMtGetEntry implements the call of that name.
+// BmMtGetEntry implements the Thrift call of the same name.
 func (h *handler) BmMtGetEntry(cxt int32, table string,
 	handle idl.Handle) (out idl.Entry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -130,7 +130,7 @@ func (h *handler) BmMtGetEntry(cxt int32, table string,
 	return out, err
 }
 
-// named returns the entry with the given key, if it exists.
+// named returns the entry with the given match key, if it exists.
 func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all []target.TableEntry,
 	key string) (e idl.Entry, ok bool) {
 	for i := range all {
@@ -141,7 +141,7 @@ func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all [
 	return e, false
 }
 
-// BmMtGetEntryFromKey implements the call of that name.
+// BmMtGetEntryFromKey implements the Thrift call of the same name.
 func (h *handler) BmMtGetEntryFromKey(cxt int32, table string,
 	key idl.MatchKey, options idl.EntryOptions) (out idl.Entry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
@@ -170,7 +170,7 @@ func (h *handler) BmMtGetEntryFromKey(cxt int32, table string,
 	return out, err
 }
 
-// BmMtGetDefaultEntry implements the call of that name.
+// BmMtGetDefaultEntry implements the Thrift call of the same name.
 func (h *handler) BmMtGetDefaultEntry(cxt int32, table string) (out idl.ActionEntry, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		if _, _, err := h.table(table); err != nil {
@@ -183,7 +183,7 @@ func (h *handler) BmMtGetDefaultEntry(cxt int32, table string) (out idl.ActionEn
 	return out, err
 }
 
-// add inserts an entry.
+// add inserts an entry into a table and returns the entry's handle.
 func (h *handler) add(p target.Pipeline, table string, key idl.MatchKey,
 	options idl.EntryOptions, isDirect bool, notFound idl.TableCode,
 	fill func(*bmv2json.Table, *target.TableEntry) error) (idl.Handle, error) {
@@ -210,7 +210,7 @@ func (h *handler) add(p target.Pipeline, table string, key idl.MatchKey,
 	return hs.add(e), nil
 }
 
-// BmMtAddEntry implements the call of that name.
+// BmMtAddEntry implements the Thrift call of the same name.
 func (h *handler) BmMtAddEntry(cxt int32, table string, key idl.MatchKey,
 	action string, data idl.ActionData, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
@@ -225,7 +225,7 @@ func (h *handler) BmMtAddEntry(cxt int32, table string, key idl.MatchKey,
 	return handle, err
 }
 
-// BmMtIndirectAddEntry implements the call of that name.
+// BmMtIndirectAddEntry implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectAddEntry(cxt int32, table string,
 	key idl.MatchKey, member idl.Handle, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
@@ -241,7 +241,7 @@ func (h *handler) BmMtIndirectAddEntry(cxt int32, table string,
 	return handle, err
 }
 
-// BmMtIndirectWsAddEntry implements the call of that name.
+// BmMtIndirectWsAddEntry implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectWsAddEntry(cxt int32, table string,
 	key idl.MatchKey, group idl.Handle, options idl.EntryOptions) (handle idl.Handle,
 	err error) {
@@ -257,7 +257,7 @@ func (h *handler) BmMtIndirectWsAddEntry(cxt int32, table string,
 	return handle, err
 }
 
-// selects refuses groups at a table without a selector.
+// selects returns an error if the table has no action selector, because only a selector has groups.
 func selects(t *bmv2json.Table) error {
 	if t.Kind != bmv2json.TableIndirectWS {
 		return refusal(idl.TableCodeWrongTableType, "table %s has no action selector", t.Name)
@@ -282,7 +282,7 @@ func (h *handler) modify(p target.Pipeline, table string, handle idl.Handle, isD
 	return tableFailure(p.ModifyEntry(table, &e), notFound, idl.TableCodeError)
 }
 
-// BmMtModifyEntry implements the call of that name.
+// BmMtModifyEntry implements the Thrift call of the same name.
 func (h *handler) BmMtModifyEntry(cxt int32, table string,
 	handle idl.Handle, action string, data idl.ActionData) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -294,7 +294,7 @@ func (h *handler) BmMtModifyEntry(cxt int32, table string,
 	})
 }
 
-// BmMtIndirectModifyEntry implements the call of that name.
+// BmMtIndirectModifyEntry implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectModifyEntry(cxt int32, table string,
 	handle, member idl.Handle) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -307,7 +307,7 @@ func (h *handler) BmMtIndirectModifyEntry(cxt int32, table string,
 	})
 }
 
-// BmMtIndirectWsModifyEntry implements the call of that name.
+// BmMtIndirectWsModifyEntry implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectWsModifyEntry(cxt int32, table string,
 	handle, group idl.Handle) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -337,18 +337,18 @@ func (h *handler) remove(cxt int32, table string, handle idl.Handle, isDirect bo
 	})
 }
 
-// BmMtDeleteEntry implements the call of that name.
+// BmMtDeleteEntry implements the Thrift call of the same name.
 func (h *handler) BmMtDeleteEntry(cxt int32, table string, handle idl.Handle) error {
 	return h.remove(cxt, table, handle, true)
 }
 
-// BmMtIndirectDeleteEntry implements the call of that name.
+// BmMtIndirectDeleteEntry implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectDeleteEntry(cxt int32, table string, handle idl.Handle) error {
 	return h.remove(cxt, table, handle, false)
 }
 
-// BmMtSetEntryTTL implements the call of that name, and bm_mt_indirect_set_entry_ttl. 0 ms means no
-// timeout.
+// BmMtSetEntryTTL implements bm_mt_set_entry_ttl and bm_mt_indirect_set_entry_ttl. A TTL of 0 ms
+// means no timeout.
 func (h *handler) BmMtSetEntryTTL(cxt int32, table string, handle idl.Handle, ms int32) error {
 	return h.write(cxt, func(p target.Pipeline) error {
 		t, hs, i, err := h.entry(p, table, handle)
@@ -368,7 +368,7 @@ func (h *handler) BmMtSetEntryTTL(cxt int32, table string, handle idl.Handle, ms
 	})
 }
 
-// defaultFailure makes the exception for an error of SetDefault.
+// defaultFailure converts an error of SetDefault to an exception.
 func defaultFailure(err error) error {
 	if errors.Is(err, target.ErrImmutable) {
 		return refusal(idl.TableCodeDefaultActionIsConst, "%v", err)
@@ -376,7 +376,8 @@ func defaultFailure(err error) error {
 	return tableFailure(err, idl.TableCodeInvalidMbrHandle, idl.TableCodeError)
 }
 
-// setDefault sets a default entry; if fill is nil, it restores the program's own default.
+// setDefault sets the default entry of a table. If fill is nil, setDefault restores the default
+// entry that the program defines.
 func (h *handler) setDefault(cxt int32, table string, isDirect bool,
 	fill func(*bmv2json.Table, *target.TableEntry) error) error {
 	return h.write(cxt, func(p target.Pipeline) error {
@@ -398,7 +399,7 @@ func (h *handler) setDefault(cxt int32, table string, isDirect bool,
 	})
 }
 
-// BmMtSetDefaultAction implements the call of that name.
+// BmMtSetDefaultAction implements the Thrift call of the same name.
 func (h *handler) BmMtSetDefaultAction(cxt int32, table, action string, data idl.ActionData) error {
 	return h.setDefault(cxt, table, true,
 		func(t *bmv2json.Table, e *target.TableEntry) (err error) {
@@ -407,12 +408,13 @@ func (h *handler) BmMtSetDefaultAction(cxt int32, table, action string, data idl
 		})
 }
 
-// BmMtResetDefaultEntry implements the call of that name, and bm_mt_indirect_reset_default_entry.
+// BmMtResetDefaultEntry implements bm_mt_reset_default_entry and
+// bm_mt_indirect_reset_default_entry.
 func (h *handler) BmMtResetDefaultEntry(cxt int32, table string) error {
 	return h.setDefault(cxt, table, true, nil)
 }
 
-// BmMtIndirectSetDefaultMember implements the call of that name.
+// BmMtIndirectSetDefaultMember implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectSetDefaultMember(cxt int32, table string, member idl.Handle) error {
 	return h.setDefault(cxt, table, false, func(_ *bmv2json.Table, e *target.TableEntry) error {
 		id := idOf(member)
@@ -421,7 +423,7 @@ func (h *handler) BmMtIndirectSetDefaultMember(cxt int32, table string, member i
 	})
 }
 
-// BmMtIndirectWsSetDefaultGroup implements the call of that name.
+// BmMtIndirectWsSetDefaultGroup implements the Thrift call of the same name.
 func (h *handler) BmMtIndirectWsSetDefaultGroup(cxt int32, table string, group idl.Handle) error {
 	return h.setDefault(cxt, table, false, func(t *bmv2json.Table, e *target.TableEntry) error {
 		id := idOf(group)

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// setOf finds a value set and its members.
+// setOf finds a parser value set by its name, and returns its members.
 func (h *handler) setOf(p target.Pipeline, name string) (*bmv2json.ValueSet,
 	[][]target.FieldMatch, error) {
 	v := h.prog.ValueSet(name)
@@ -21,7 +21,8 @@ func (h *handler) setOf(p target.Pipeline, name string) (*bmv2json.ValueSet,
 	return v, members, err
 }
 
-// memberOf splits a value, which has the fields one after the other, into the fields.
+// memberOf splits a value into the fields of the value set. The value contains the fields one after
+// the other.
 func memberOf(v *bmv2json.ValueSet, value []byte) ([]target.FieldMatch, error) {
 	b := normalized(value, v.Width)
 	if b == nil {
@@ -39,7 +40,7 @@ func memberOf(v *bmv2json.ValueSet, value []byte) ([]target.FieldMatch, error) {
 	return out, nil
 }
 
-// valueOf joins the fields of a member.
+// valueOf joins the fields of a value set's member to one value.
 func valueOf(v *bmv2json.ValueSet, member []target.FieldMatch) []byte {
 	all := new(big.Int)
 	for i, w := range v.Widths {
@@ -73,7 +74,8 @@ func indexOf(v *bmv2json.ValueSet, members [][]target.FieldMatch, value []byte) 
 	})
 }
 
-// BmParseVsetAdd implements the call of that name. Adding an existing member changes nothing.
+// BmParseVsetAdd implements the Thrift call of the same name. Adding an existing member changes
+// nothing.
 func (h *handler) BmParseVsetAdd(cxt int32, name string, value []byte) error {
 	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {
@@ -85,7 +87,8 @@ func (h *handler) BmParseVsetAdd(cxt int32, name string, value []byte) error {
 	})
 }
 
-// BmParseVsetRemove implements the call of that name. Removing a missing member changes nothing.
+// BmParseVsetRemove implements the Thrift call of the same name. Removing a missing member changes
+// nothing.
 func (h *handler) BmParseVsetRemove(cxt int32, name string, value []byte) error {
 	return h.changeSet(cxt, name, func(v *bmv2json.ValueSet,
 		members [][]target.FieldMatch) ([][]target.FieldMatch, error) {
@@ -99,7 +102,7 @@ func (h *handler) BmParseVsetRemove(cxt int32, name string, value []byte) error 
 	})
 }
 
-// BmParseVsetGet implements the call of that name.
+// BmParseVsetGet implements the Thrift call of the same name.
 func (h *handler) BmParseVsetGet(cxt int32, name string) (out [][]byte, err error) {
 	err = h.read(cxt, func(p target.Pipeline) error {
 		v, members, err := h.setOf(p, name)
@@ -111,7 +114,7 @@ func (h *handler) BmParseVsetGet(cxt int32, name string) (out [][]byte, err erro
 	return out, err
 }
 
-// BmParseVsetClear implements the call of that name.
+// BmParseVsetClear implements the Thrift call of the same name.
 func (h *handler) BmParseVsetClear(cxt int32, name string) error {
 	return h.changeSet(cxt, name, func(*bmv2json.ValueSet,
 		[][]target.FieldMatch) ([][]target.FieldMatch, error) {

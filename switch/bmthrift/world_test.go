@@ -25,15 +25,15 @@ import (
 
 const program = "../p4rtserver/testdata/entities"
 
-// world is a switch with both of its servers, on loopback.
+// world is a switch that serves both Thrift and P4Runtime on the loopback address.
 type world struct {
-	files   string // the program's files, without their extensions
+	files   string // path of the program's files without their extensions
 	json    []byte
 	info    *p4cfg.P4Info
 	server  *p4rtserver.Server
-	thrift  string // the Thrift server's address
+	thrift  string // address of the Thrift server
 	p4rt    p4v1.P4RuntimeClient
-	noP4    bool // the program is running without a P4Info
+	noP4    bool // run the program without a P4Info
 	options Options
 }
 
@@ -123,8 +123,9 @@ type client struct {
 	protocol thrift.TProtocol
 }
 
-// ask makes a call, "SERVICE:CALL" or CALL of the service "standard", and returns its answer. A nil
-// argument stands for an empty one; numbers may have other types than the call's.
+// ask makes a call and returns the answer. The name is "SERVICE:CALL", or only CALL for the service
+// "standard". A nil argument stands for an empty value. Numbers may have other types than the IDL
+// specifies.
 func ask[T any](c *client, name string, args ...any) (answer T, err error) {
 	service, method, ok := strings.Cut(name, ":")
 	if !ok {
@@ -154,7 +155,7 @@ func ask[T any](c *client, name string, args ...any) (answer T, err error) {
 	return answer, nil
 }
 
-// call is ask without an answer.
+// call makes a call as ask does, and drops the answer.
 func (c *client) call(name string, args ...any) error {
 	_, err := ask[any](c, name, args...)
 	return err
@@ -172,7 +173,7 @@ func (w *world) dial(t *testing.T) *client {
 	return &client{t.Context(), p}
 }
 
-// id returns the id of the object with this alias in the P4Info.
+// id looks up an object's id in the P4Info by the object's alias.
 func (w *world) id(t *testing.T, alias string) uint32 {
 	t.Helper()
 	for _, x := range w.info.Tables {
@@ -199,7 +200,7 @@ func (w *world) id(t *testing.T, alias string) uint32 {
 	return 0
 }
 
-// write makes one update as a controller.
+// write sends one update as a P4Runtime controller.
 func (w *world) write(t *testing.T, typ p4v1.Update_Type, e *p4v1.Entity) error {
 	t.Helper()
 	_, err := w.p4rt.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1,
@@ -207,7 +208,7 @@ func (w *world) write(t *testing.T, typ p4v1.Update_Type, e *p4v1.Entity) error 
 	return err
 }
 
-// read reads as a controller.
+// read sends a read request as a P4Runtime controller and returns the entities.
 func (w *world) read(t *testing.T, q *p4v1.Entity) []*p4v1.Entity {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -6,32 +6,32 @@ import "math/big"
 // sub-expressions.
 type ExprOp int
 
-// Leaves. Those after OpLookahead occur only as arguments of primitives, never inside expressions.
-// The comment of a constant names the members of Expr that it uses.
+// Leaves. The operations after OpLookahead occur only as arguments of primitives, never inside
+// expressions. The comment of a constant names the members of Expr that the operation uses.
 const (
-	OpField      ExprOp = iota // Field
-	OpConst                    // Const, of any size and sign
-	OpBool                     // Bool
-	OpHeader                   // Header
-	OpStack                    // Stack
-	OpUnion                    // Union
-	OpUnionStack               // UnionStack
-	OpLocal                    // the enclosing action's parameter at Index
-	OpRegister                 // cell Left of Register
-	OpStackField               // field Index of the last valid header of Stack
-	// field Index of member Member of the last valid union of UnionStack
+	OpField      ExprOp = iota // uses Expr.Field
+	OpConst                    // uses Expr.Const, a number of any size and sign
+	OpBool                     // uses Expr.Bool
+	OpHeader                   // uses Expr.Header
+	OpStack                    // uses Expr.Stack
+	OpUnion                    // uses Expr.Union
+	OpUnionStack               // uses Expr.UnionStack
+	OpLocal                    // the parameter number Expr.Index of the enclosing action
+	OpRegister                 // the cell Expr.Left of Expr.Register
+	OpStackField               // field Expr.Index of the last valid header of Expr.Stack
+	// field Expr.Index of member Expr.Member of the last valid union of Expr.UnionStack
 	OpUnionStackField
-	OpLookahead // Width bits at Offset bits from the parser's cursor
+	OpLookahead // Expr.Width bits, Expr.Offset bits after the parser's cursor
 
-	OpCalculation   // Calc
-	OpCounterArray  // Counter
-	OpMeterArray    // Meter
-	OpRegisterArray // Register
-	OpExtern        // Extern
-	OpString        // Str
-	OpVector        // Args
+	OpCalculation   // uses Expr.Calc
+	OpCounterArray  // uses Expr.Counter
+	OpMeterArray    // uses Expr.Meter
+	OpRegisterArray // uses Expr.Register
+	OpExtern        // uses Expr.Extern
+	OpString        // uses Expr.Str
+	OpVector        // uses Expr.Args
 
-	// Arithmetic on unbounded integers, which are truncated when they are stored.
+	// Arithmetic operations on integers of unlimited size. Storing a result truncates it.
 	OpAdd
 	OpSub
 	OpMul
@@ -42,14 +42,14 @@ const (
 	OpBitAnd
 	OpBitOr
 	OpBitXor
-	OpBitNot     // Right
-	OpTwoCompMod // Left reduced to a signed number of Right bits
-	OpSatCast    // Left clamped to a signed number of Right bits
-	OpUsatCast   // Left clamped to an unsigned number of Right bits
-	OpTernary    // Cond ? Left : Right
-	OpBoolToData // Right
+	OpBitNot     // uses Expr.Right
+	OpTwoCompMod // Expr.Left reduced to a signed number of Expr.Right bits
+	OpSatCast    // Expr.Left clamped to a signed number of Expr.Right bits
+	OpUsatCast   // Expr.Left clamped to an unsigned number of Expr.Right bits
+	OpTernary    // Expr.Cond ? Expr.Left : Expr.Right
+	OpBoolToData // uses Expr.Right
 
-	// Conditions.
+	// Operations whose results are conditions.
 	OpEq
 	OpNe
 	OpLt
@@ -58,18 +58,18 @@ const (
 	OpGe
 	OpAnd
 	OpOr
-	OpNot        // Right
-	OpDataToBool // Right
-	OpValid      // Right, a header
-	OpValidUnion // Right, a union
+	OpNot        // uses Expr.Right
+	OpDataToBool // uses Expr.Right
+	OpValid      // validity of the header Expr.Right
+	OpValidUnion // validity of the header union Expr.Right
 
-	// Headers, stacks and unions as operands.
-	OpStackElem      // header Right of Left, a stack
-	OpUnionStackElem // union Right of Left, a union stack
-	OpUnionHeader    // member Index of Left, a union
-	OpAccessField    // field Index of Left, a header
-	OpLastIndex      // index of the last valid header of Right, a stack
-	OpStackSize      // number of valid headers of Right, a stack
+	// Operations that yield a header, stack, union, field or stack size.
+	OpStackElem      // header number Expr.Right of the stack Expr.Left
+	OpUnionStackElem // union number Expr.Right of the union stack Expr.Left
+	OpUnionHeader    // member number Expr.Index of the union Expr.Left
+	OpAccessField    // field number Expr.Index of the header Expr.Left
+	OpLastIndex      // index of the last valid header of the stack Expr.Right
+	OpStackSize      // number of valid headers of the stack Expr.Right
 )
 
 var opNames = map[ExprOp]string{
@@ -100,7 +100,7 @@ func (o ExprOp) String() string { return opNames[o] }
 // ExprType is the type of an expression's value.
 type ExprType int
 
-// The types.
+// The types of expressions.
 const (
 	TypeData   ExprType = iota // an integer
 	TypeBool                   //
@@ -108,7 +108,7 @@ const (
 	TypeStack
 	TypeUnion
 	TypeUnionStack
-	TypeOther // arrays and strings, which occur only as arguments
+	TypeOther // a register, counter, meter, string or other value that occurs only as an argument
 )
 
 func (t ExprType) String() string {
@@ -116,8 +116,8 @@ func (t ExprType) String() string {
 		"header union stack", "other"}[t]
 }
 
-// Expr is an expression or an argument of a primitive. Op determines which members are used (see
-// the constants of ExprOp).
+// Expr is an expression, or an argument of a primitive. Op determines which other members are used
+// (see the constants of ExprOp).
 type Expr struct {
 	Op   ExprOp
 	Type ExprType
@@ -142,6 +142,6 @@ type Expr struct {
 	Index      int
 	Member     int
 	Offset     int
-	Width      int // in bits; set for OpLookahead, OpLocal, OpField and OpStackField
+	Width      int // width in bits; set for OpLookahead, OpLocal, OpField and OpStackField
 	Signed     bool
 }

@@ -2,8 +2,8 @@ package bmv2json
 
 import "strings"
 
-// SplitFormat splits a format of log_msg at its placeholders: each {} stands for the next value; \{
-// and \} stand for the braces themselves.
+// SplitFormat splits the format string of a log_msg at its placeholders. The placeholder {} stands
+// for the next value. \{ and \} stand for braces in the output.
 func SplitFormat(f string) []string {
 	parts := []string{""}
 	for i := 0; i < len(f); i++ {

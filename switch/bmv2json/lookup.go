@@ -27,14 +27,14 @@ type index struct {
 // Table returns the table of that name in any pipeline, or nil.
 func (p *Program) Table(name string) *Table { return p.index.tables[name] }
 
-// Tables returns the tables of all pipelines; Table.Index is the index in this slice.
+// Tables returns the tables of all pipelines. Table.Index is the index in the returned slice.
 func (p *Program) Tables() []*Table { return p.index.allTables }
 
 // ActionProfile returns the action profile of that name, or nil.
 func (p *Program) ActionProfile(name string) *ActionProfile { return p.index.actionProfiles[name] }
 
-// ActionProfiles returns the action profiles of all pipelines; ActionProfile.Index is the index in
-// this slice.
+// ActionProfiles returns the action profiles of all pipelines. ActionProfile.Index is the index in
+// the returned slice.
 func (p *Program) ActionProfiles() []*ActionProfile { return p.index.allActionProfiles }
 
 // Register returns the register array of that name, or nil.
@@ -52,8 +52,8 @@ func (p *Program) ValueSet(name string) *ValueSet { return p.index.valueSets[nam
 // Header returns the header instance of that name, or nil.
 func (p *Program) Header(name string) *Header { return p.index.headers[name] }
 
-// PSA reports whether p4c's PSA back end wrote the program. Then ingress and egress each have their
-// own parser and deparser.
+// PSA reports whether p4c's PSA back end wrote the program. In a PSA program, ingress and egress
+// each have their own parser and deparser.
 func (p *Program) PSA() bool { return p.Parser("ingress_parser") != nil }
 
 // Parser returns the parser of that name, or nil.
@@ -88,7 +88,7 @@ func (p *Program) LearnList(id int) *LearnList { return p.index.learnLists[id] }
 // LearnListNamed returns the learn list of that name, or nil.
 func (p *Program) LearnListNamed(name string) *LearnList { return p.index.learnNames[name] }
 
-// FieldNamed returns a field of a header instance. Like BMv2 it follows the program's aliases
+// FieldNamed returns a field of a header instance. Like BMv2, it resolves the program's aliases
 // first, so a target's "queueing_metadata.enq_qdepth" may be a field of another header. The zero
 // FieldRef means that the program has no such field.
 func (p *Program) FieldNamed(header, field string) FieldRef {

@@ -13,7 +13,7 @@ import (
 
 // A ReadError describes an error and its place in the JSON.
 type ReadError struct {
-	Path string // "pipelines[0].tables[3].actions"; empty for the document as a whole
+	Path string // for example, "pipelines[0].tables[3].actions"; empty for the whole document
 	Msg  string
 }
 
@@ -24,14 +24,14 @@ func (e *ReadError) Error() string {
 	return "BMv2 JSON: " + e.Path + ": " + e.Msg
 }
 
-// fail aborts reading with an error; Parse recovers it. About fifty small functions walk the
-// document, and none of them needs any cleanup after an error. So a panic that never leaves the
-// package is more readable than fifty error returns.
+// fail aborts reading by a panic, which Parse converts to an error. The panic never leaves the
+// package. It is more readable than error returns in about fifty small functions that need no
+// cleanup after an error.
 func fail(path, format string, args ...any) {
 	panic(&ReadError{Path: path, Msg: fmt.Sprintf(format, args...)})
 }
 
-// node is a place in the document.
+// node is a value in the JSON document together with its path.
 type node struct {
 	v    any
 	path string
@@ -54,7 +54,7 @@ func parseDocument(data []byte) (node, error) {
 // versions of p4c wrote the line break of a log_msg unescaped, and BMv2 accepts that.
 func escapeControls(data []byte) []byte {
 	var out []byte
-	done, inside := 0, false // data[:done] has been copied to out
+	done, inside := 0, false // data[:done] has already been copied to out
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case c == '"':
@@ -108,7 +108,7 @@ func (n node) has(key string) bool {
 	return ok
 }
 
-// opt returns the member key, or a null node.
+// opt returns the member with this key, or a null node if there is none.
 func (n node) opt(key string) node {
 	p := key
 	if n.path != "" {
@@ -190,7 +190,7 @@ func (n node) nat(limit int) int {
 	return i
 }
 
-// hex reads a hexstr: hexadecimal digits with an optional "0x", after an optional minus sign.
+// hex reads a hexstr: an optional minus sign, an optional "0x", and hexadecimal digits.
 func (n node) hex() *big.Int {
 	s := n.str()
 	t, neg := strings.CutPrefix(s, "-")
@@ -208,7 +208,7 @@ func (n node) hex() *big.Int {
 	return v
 }
 
-// hexBytes reads a hexstr as a value of width bits, big endian; a negative number becomes its two's
+// hexBytes reads a hexstr as a big-endian value of width bits. A negative number becomes its two's
 // complement.
 func (n node) hexBytes(width int) []byte {
 	v := n.hex()
@@ -224,7 +224,7 @@ func (n node) hexBytes(width int) []byte {
 	return v.FillBytes(make([]byte, (width+7)/8))
 }
 
-// rawBytes reads a hexstr as exactly size bytes, which need not form a number.
+// rawBytes reads a hexstr as exactly size bytes. The bytes need not form a number.
 func (n node) rawBytes(size int) []byte {
 	s := strings.TrimPrefix(n.str(), "0x")
 	if (len(s)+1)/2 != size {

@@ -9,7 +9,8 @@ type Program struct {
 	Major, Minor int // version of the JSON format
 
 	HeaderTypes []*HeaderType
-	// every instance, metadata included; Header.Index is the index in this slice
+	// Headers has every header instance, including metadata. Header.Index is the index in this
+	// slice.
 	Headers      []*Header
 	Stacks       []*HeaderStack
 	UnionTypes   []*HeaderUnionType
@@ -42,12 +43,13 @@ type HeaderType struct {
 	ID     int
 	Path   string
 	Fields []*Field
-	// VL is the index in Fields of the field of variable length (varbit), or -1: a type has at most
-	// one.
+	// VL is the index in Fields of the field of variable length (varbit). It is -1 if there is
+	// none. A type has at most one such field.
 	VL int
-	// MaxBytes is the largest size of a header with a varbit field, in bytes; 0 if there is none.
+	// MaxBytes is the largest size of a header with a varbit field, in bytes. It is 0 if the type
+	// has no such field.
 	MaxBytes int
-	// FixedBits is the sum of the widths of all fields but the varbit one.
+	// FixedBits is the sum of the widths of all fields except the varbit field.
 	FixedBits int
 }
 
@@ -55,23 +57,24 @@ type HeaderType struct {
 type Field struct {
 	Name   string
 	Index  int
-	Width  int  // bits; for a varbit field its largest width
-	Signed bool // two's complement (int<W>)
-	VL     bool // varbit
-	Offset int  // bits from the start of the header, counting a varbit field before it as empty
+	Width  int  // width in bits; for a varbit field, the largest width
+	Signed bool // the field is in two's complement (int<W>)
+	VL     bool // the field has variable length (varbit)
+	Offset int  // bits from the start of the header, as if a preceding varbit field were empty
 }
 
 // Header is a header or metadata instance.
 type Header struct {
 	Name     string
 	ID       int
-	Index    int // in Program.Headers
+	Index    int // index in Program.Headers
 	Path     string
 	Type     *HeaderType
 	Metadata bool
-	Omit     bool // "pi_omit": made by the compiler, and irrelevant to a control plane
-	// Stack and StackIndex say which element of which stack this is, and Union and UnionIndex which
-	// member of which union. Stack or Union is nil if the header is not in one.
+	Omit     bool // "pi_omit": the compiler created the header, and a control plane can ignore it
+	// Stack and StackIndex identify this header's element of a header stack. Union and UnionIndex
+	// identify this header's member of a header union. Stack or Union is nil if the header is not
+	// part of one.
 	Stack      *HeaderStack
 	StackIndex int
 	Union      *HeaderUnion
@@ -109,7 +112,7 @@ type HeaderUnion struct {
 	Index      int
 	Path       string
 	Type       *HeaderUnionType
-	Headers    []*Header // in the order of Type.Members
+	Headers    []*Header // in the same order as Type.Members
 	Stack      *HeaderUnionStack
 	StackIndex int
 }
@@ -137,7 +140,7 @@ func (r FieldRef) IsZero() bool { return r.Header == nil }
 // IsValidity reports whether r is the hidden "$valid$" field.
 func (r FieldRef) IsValidity() bool { return r.Header != nil && r.Field == nil }
 
-// Width is the field's width in bits.
+// Width returns the field's width in bits.
 func (r FieldRef) Width() int {
 	if r.Field == nil {
 		return 1
@@ -164,13 +167,13 @@ type FieldList struct {
 	Fields []FieldRef
 }
 
-// LearnList has the values that digest() sends, in order.
+// LearnList contains the values that a call of digest() sends, in order.
 type LearnList struct {
 	Name     string
 	ID       int
 	Path     string
 	Elements []*Expr
-	Widths   []int // bits of each element
+	Widths   []int // width of each element in bits
 }
 
 // Error is one member of the program's error type.
@@ -179,7 +182,7 @@ type Error struct {
 	Value int
 }
 
-// Enum is an enum in p4c's output.
+// Enum is an enum type of the program.
 type Enum struct {
 	Name    string
 	Path    string
@@ -192,12 +195,12 @@ type EnumEntry struct {
 	Value int
 }
 
-// Parser is a state machine.
+// Parser is the state machine of a P4 parser.
 type Parser struct {
 	Name   string
 	ID     int
 	Path   string
-	Init   *ParseState // the first state; nil: the parser accepts at once
+	Init   *ParseState // the first state; nil if the parser accepts at once
 	States []*ParseState
 }
 
@@ -205,11 +208,11 @@ type Parser struct {
 type ParseState struct {
 	Name        string
 	ID          int
-	Index       int // in Parser.States
+	Index       int // index in Parser.States
 	Path        string
 	Ops         []*ParserOp
-	Key         []*Expr // OpField, OpStackField, OpUnionStackField or OpLookahead
-	KeyWidths   []int   // bits of each part of Key
+	Key         []*Expr // each part is an OpField, OpStackField, OpUnionStackField or OpLookahead
+	KeyWidths   []int   // width of each part of Key in bits
 	Transitions []*Transition
 }
 
@@ -218,16 +221,16 @@ type ParserOpKind int
 
 // The parser operations.
 const (
-	// extract into Header, the next element of Stack, or member UnionMember of the next element of
-	// UnionStack
+	// ParserExtract extracts into Header, into the next element of Stack, or into member
+	// UnionMember of the next element of UnionStack.
 	ParserExtract ParserOpKind = iota
-	// like ParserExtract; Length is the varbit field's length in bits, and MaxBytes the header's
-	// size limit (0: its type's)
+	// ParserExtractVL extracts as ParserExtract does. Length is the length of the varbit field in
+	// bits. MaxBytes is the size limit of the header, or 0 for the limit of its type.
 	ParserExtractVL
-	ParserSet       // Dest = Value
-	ParserVerify    // Cond, otherwise stop with the error Value
-	ParserAdvance   // skip Value bits
-	ParserPrimitive // run Primitive
+	ParserSet       // assigns Value to Dest
+	ParserVerify    // if Cond is false, stops with the error Value
+	ParserAdvance   // skips Value bits
+	ParserPrimitive // runs Primitive
 )
 
 // ParserOp is one operation of a parser state.
@@ -245,42 +248,42 @@ type ParserOp struct {
 	Primitive   *Primitive
 }
 
-// TransitionKind says how a transition is taken.
+// TransitionKind is the condition under which a parser takes a transition.
 type TransitionKind int
 
 // The kinds of transition.
 const (
 	TransDefault  TransitionKind = iota
-	TransValue                   // key & Mask == Value & Mask
-	TransValueSet                // the key, under Mask, is in Set
+	TransValue                   // taken if key & Mask == Value & Mask
+	TransValueSet                // taken if the key, under Mask, is in Set
 )
 
-// Transition is one case of a select. Value and Mask are the concatenation of the parts of the key,
-// each padded to whole bytes.
+// Transition is one case of a select statement. Value and Mask concatenate the parts of the key.
+// Each part is padded to whole bytes.
 type Transition struct {
 	Kind  TransitionKind
 	Path  string
 	Value []byte
-	Mask  []byte // nil: all ones
+	Mask  []byte // nil stands for all ones
 	Set   *ValueSet
-	Next  *ParseState // nil: accept
+	Next  *ParseState // the next state; nil stands for accept
 }
 
-// ValueSet is a parser value set, filled by the control plane.
+// ValueSet is a parser value set. The control plane adds its members.
 type ValueSet struct {
 	Name    string
 	ID      int
 	Index   int
 	Path    string
-	Width   int // bits of one member, all its fields together without padding
+	Width   int // bits of one member, with all its fields and without padding
 	MaxSize int
-	// Widths has the bits of each field of a member, taken from the select that uses the set; one
-	// field of Width bits if no select does
+	// Widths has the bits of each field of a member, according to the select statement that uses
+	// the set. If no select statement uses the set, Widths has one field of Width bits.
 	Widths []int
 }
 
-// Deparser writes the valid headers in order before the payload. Calculations of checksums run
-// before it.
+// Deparser writes the valid headers, in order, in front of the payload. It first updates the
+// checksums.
 type Deparser struct {
 	Name       string
 	ID         int
@@ -289,22 +292,23 @@ type Deparser struct {
 	Primitives []*Primitive
 }
 
-// Meter is a meter array, or, if Direct, the meters of a table's entries.
+// Meter is a meter array. If Direct is set, it is the direct meter of a table, which has one meter
+// per entry.
 type Meter struct {
 	Name   string
 	ID     int
 	Index  int
 	Path   string
-	Bytes  bool // counts bytes, not packets
+	Bytes  bool // true if the meter counts bytes, false if it counts packets
 	Rates  int
 	Size   int
 	Direct bool
-	Table  *Table   // the table of a direct meter
+	Table  *Table   // the table to which a direct meter belongs
 	Result FieldRef // field in which a direct meter stores the colour
 }
 
-// Counter is a counter array (always packets and bytes), or, if Direct, the counters of a table's
-// entries.
+// Counter is a counter array, which always counts packets and bytes. If Direct is set, it is the
+// direct counter of a table, which has one counter per entry.
 type Counter struct {
 	Name   string
 	ID     int
@@ -322,7 +326,7 @@ type Register struct {
 	Index  int
 	Path   string
 	Size   int
-	Width  int // bits
+	Width  int // width of a cell in bits
 	Signed bool
 }
 
@@ -337,16 +341,17 @@ type Calculation struct {
 }
 
 // CalcInput is one input of a calculation. Exactly one of Field, Header, Const and Payload is set.
-// A calculation leaves out inputs whose header is invalid.
+// A calculation omits inputs whose header is invalid.
 type CalcInput struct {
 	Field   FieldRef
 	Header  *Header
 	Const   *big.Int
-	Width   int // bits of Field or Const
+	Width   int // bits of Field or of Const
 	Payload bool
 }
 
-// Checksum ties a calculation to the field that it verifies and updates.
+// Checksum connects a calculation with the field that contains its result. Verify and Update tell
+// whether the program verifies and updates that field.
 type Checksum struct {
 	Name   string
 	ID     int
@@ -355,23 +360,23 @@ type Checksum struct {
 	Calc   *Calculation
 	Verify bool
 	Update bool
-	Cond   *Expr // condition under which the checksum applies; nil: always
+	Cond   *Expr // condition under which the checksum applies; nil stands for always
 }
 
-// ExternInstance is an extern object that is not one of the built-in arrays. PSA's counters and
-// meters are among them; they are in Program.Counters and Program.Meters, too.
+// ExternInstance is an extern object other than the built-in arrays. PSA's counters and meters are
+// extern objects, too, and are also in Program.Counters and Program.Meters.
 type ExternInstance struct {
 	Name       string
 	ID         int
-	Index      int // in Program.Externs
+	Index      int // index in Program.Externs
 	Path       string
 	Type       string
 	Attributes map[string]Attribute
-	Counter    *Counter // for type "Counter"
-	Meter      *Meter   // for type "Meter"
+	Counter    *Counter // set for an extern of type "Counter"
+	Meter      *Meter   // set for an extern of type "Meter"
 }
 
-// Attribute is an argument of an extern object: a number or, if Number is nil, a string.
+// Attribute is a constructor argument of an extern object: a number or, if Number is nil, a string.
 type Attribute struct {
 	Path   string
 	Number *big.Int
@@ -379,7 +384,7 @@ type Attribute struct {
 }
 
 // Action is a sequence of primitives with parameters. p4c writes one action object per table that
-// uses it, so names are unique within a table, but not in a program.
+// uses it, so an action's name is unique within a table but not within the program.
 type Action struct {
 	Name       string
 	ID         int
@@ -389,22 +394,22 @@ type Action struct {
 	Primitives []*Primitive
 }
 
-// Param is a parameter of an action, whose value is in the table entry.
+// Param is a parameter of an action. The table entry contains the parameter's value.
 type Param struct {
 	Name  string
-	Width int // bits
+	Width int // width in bits
 }
 
-// Primitive is one call. Args are resolved, but not checked against the primitive: the engine that
-// knows the primitive does that.
+// Primitive is one call of a primitive. Args are resolved. The engine must check that Args match
+// the primitive.
 type Primitive struct {
 	Op     string
 	Path   string
-	Source string // the statement, "file(line) text"; "" if p4c writes none
+	Source string // location and text of the statement, as "file(line) text"; "" if p4c writes none
 	Args   []*Expr
 }
 
-// MatchKind is the kind of match of one key of a table, or of a whole table.
+// MatchKind is the match kind of one key of a table, or of a whole table.
 type MatchKind int
 
 // The match kinds. A table's own kind is the most general kind of its keys (Range, then Ternary,
@@ -415,7 +420,7 @@ const (
 	MatchTernary
 	MatchRange
 	MatchValid    // exact match on a header's validity
-	MatchOptional // exact or don't care
+	MatchOptional // exact value, or don't care
 )
 
 func (k MatchKind) String() string {
@@ -427,24 +432,25 @@ type Key struct {
 	Name  string
 	Kind  MatchKind
 	Field FieldRef
-	Width int    // bits; 1 for a valid match
-	Mask  []byte // a static mask on the field, (Width+7)/8 bytes, or nil
+	Width int    // width in bits; 1 for MatchValid
+	Mask  []byte // mask that the program applies to the field, (Width+7)/8 bytes, or nil
 }
 
-// TableKind says where the actions of a table's entries are stored.
+// TableKind tells where a table's actions are stored.
 type TableKind int
 
-// The kinds of table.
+// The kinds of tables.
 const (
-	TableSimple     TableKind = iota // in the entry
-	TableIndirect                    // in a member of an action profile
-	TableIndirectWS                  // in a member, or a group of members (action selector)
+	TableSimple   TableKind = iota // actions are in the entries
+	TableIndirect                  // entries refer to members of an action profile
+	// entries refer to members or to groups of members (action selector)
+	TableIndirectWS
 )
 
 // Node is a node of a pipeline's control flow: *Table, *Conditional or *ActionCall. A nil Node is
 // the end of the pipeline.
 type Node interface {
-	// NodeName is the name under which the JSON refers to the node.
+	// NodeName returns the name by which the JSON refers to the node.
 	NodeName() string
 }
 
@@ -462,20 +468,21 @@ type Table struct {
 	SupportTimeout bool
 	Keys           []Key
 	Actions        []*Action
-	// Next has, for each action, the node after it, by the same index. If HitMiss is set, Next is
-	// empty, and Hit and Miss are used instead.
+	// Next has the next node after each action, with the same indices as Actions. If HitMiss is
+	// set, Next is empty, and Hit and Miss apply instead.
 	Next            []Node
 	HitMiss         bool
 	Hit, Miss       Node
-	BaseDefaultNext Node // after a miss on a table that has no default entry
+	BaseDefaultNext Node // next node after a miss on a table without a default entry
 	DirectMeter     *Meter
 	WithCounters    bool
-	// DirectCounter has the direct counters' name; it may be nil even if WithCounters is set (in
-	// tables made by the compiler)
+	// DirectCounter is the table's direct counter. It may be nil even if WithCounters is set, in
+	// tables that the compiler creates.
 	DirectCounter *Counter
 	Default       *DefaultEntry
 	ConstEntries  []ConstEntry
-	// Const: the JSON has the entries, and nothing may be added, changed or removed at run time
+	// Const is set if the program fixes the table's entries, so that nothing can be added, changed
+	// or removed at run time.
 	Const bool
 }
 
@@ -495,35 +502,36 @@ func (t *Table) Action(name string) (*Action, int) {
 // NeedsPriority reports whether the table's entries have a priority.
 func (t *Table) NeedsPriority() bool { return t.Match == MatchTernary || t.Match == MatchRange }
 
-// DefaultEntry is the default action that the program sets.
+// DefaultEntry is the default action that the program assigns to a table.
 type DefaultEntry struct {
 	Action *Action
-	// index in Table.Actions; -1 if the action is not among them (in tables that p4c makes for a
-	// direct action call it always is)
+	// Index in Table.Actions, or -1 if the action is not among them. In tables that p4c creates for
+	// a direct action call, the index is always -1.
 	ActionIndex int
 	Params      [][]byte
-	ConstAction bool // the control plane may not change the action
-	ConstEntry  bool // the control plane may not change the parameters either
+	ConstAction bool // set if the control plane may not change the action
+	ConstEntry  bool // set if the control plane may not change the parameters
 }
 
-// KeyValue is the match of one key of a const entry, in the form of target.FieldMatch.
+// KeyValue is the match of one key of a const entry, in the same form as target.FieldMatch.
 type KeyValue struct {
 	Value     []byte
-	Mask      []byte // ternary: mask; range: the high bound
+	Mask      []byte // the mask of a ternary match, or the upper bound of a range
 	PrefixLen int
 }
 
-// ConstEntry is an entry that is part of the program's source.
+// ConstEntry is a table entry that the program's source defines.
 type ConstEntry struct {
 	Path        string
 	Match       []KeyValue
 	Action      *Action
 	ActionIndex int
 	Params      [][]byte
-	Priority    int // BMv2's: the smallest wins
+	Priority    int // priority as in BMv2: the smallest wins
 }
 
-// ActionProfile holds the members (and, with a Selector, groups) of the tables that use it.
+// ActionProfile holds the members that the entries of its tables refer to. With a Selector, it also
+// holds groups of members.
 type ActionProfile struct {
 	Name     string
 	ID       int
@@ -531,22 +539,23 @@ type ActionProfile struct {
 	Path     string
 	MaxSize  int
 	Selector *Selector
-	Tables   []*Table // the tables that use it, which all have the same actions
+	Tables   []*Table // the tables that use this action profile; all have the same actions
 }
 
-// Selector says how a hash chooses a member of a group.
+// Selector describes how a hash selects a member of a group.
 type Selector struct {
 	Algo  string
 	Input []CalcInput
 }
 
-// Conditional is an if.
+// Conditional is an if statement.
 type Conditional struct {
-	Name        string
-	ID          int
-	Path        string
-	Source      string // the condition, "file(line) text"; "" if p4c writes none
-	Expr        *Expr  // of type TypeBool
+	Name string
+	ID   int
+	Path string
+	// location and text of the condition, as "file(line) text"; "" if p4c writes none
+	Source      string
+	Expr        *Expr // condition of type TypeBool
 	True, False Node
 }
 
@@ -565,7 +574,7 @@ type ActionCall struct {
 // NodeName implements Node.
 func (a *ActionCall) NodeName() string { return a.Name }
 
-// Pipeline is a control: ingress or egress.
+// Pipeline is a control block: ingress or egress.
 type Pipeline struct {
 	Name           string
 	ID             int

@@ -8,23 +8,24 @@ import (
 	"github.com/netcraq/netcraq/api/gunzip"
 )
 
-// The version of the format that this package knows. Newer minor versions are accepted, because by
-// the format's rules only a new major version breaks readers.
+// The version of the JSON format that this package supports. The reader accepts newer minor
+// versions, because only a new major version is incompatible.
 const (
 	supportedMajor = 2
 	// maxWidth bounds the width of a field, register or constant in bits. p4c itself refuses fields
-	// over 2,048 bits; varbit fields may be larger.
+	// over 2,048 bits. Varbit fields may be larger.
 	maxWidth = 1 << 16
-	// maxArray bounds the cells of a register, counter or meter array (BMv2 would try to allocate
-	// any requested size).
+	// maxArray bounds the number of cells of a register, counter or meter array. BMv2 would try to
+	// allocate any requested size.
 	maxArray = 1 << 27
-	// defaultSetSize is the capacity of a parser value set that declares none.
+	// defaultSetSize is the capacity of a parser value set for which the program declares no
+	// capacity.
 	defaultSetSize = 256
 	// maxPriority bounds the BMv2 priority of a const entry.
 	maxPriority = 1<<31 - 1
 )
 
-// ReadFile reads the program in a file, which may be compressed by gzip.
+// ReadFile reads a program from a file. The file may be compressed with gzip.
 func ReadFile(name string) (*Program, error) {
 	data, err := Text(name)
 	if err != nil {
@@ -37,7 +38,7 @@ func ReadFile(name string) (*Program, error) {
 	return p, nil
 }
 
-// Text returns the JSON in a file, which may be compressed by gzip.
+// Text returns the JSON from a file. The file may be compressed with gzip.
 func Text(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
 	if err == nil {
@@ -49,8 +50,8 @@ func Text(name string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads a program. An error is a *ReadError: it names the construct and its place in the
-// JSON.
+// Parse reads a program. Its errors have the type *ReadError, which contains the error's place in
+// the JSON.
 func Parse(data []byte) (p *Program, err error) {
 	root, err := parseDocument(data)
 	if err != nil {
@@ -119,7 +120,7 @@ type reader struct {
 	inParser     bool
 }
 
-// add stores an object under its name, and refuses a second object with that name.
+// add stores an object under its name. It fails if the name is already in use.
 func add[T any](m map[string]*T, kind string, at node, name string, v *T) {
 	if _, dup := m[name]; dup {
 		fail(at.path, "a second %s named %q", kind, name)
@@ -134,7 +135,7 @@ func addID[T any](m map[int]*T, kind string, at node, id int, v *T) {
 	m[id] = v
 }
 
-// find resolves a reference by name.
+// find looks up the object to which the JSON refers by name.
 func find[T any](m map[string]*T, kind string, at node) *T {
 	name := at.str()
 	v, ok := m[name]
@@ -158,7 +159,8 @@ func (r *reader) version(root node) {
 	}
 	r.p.Major = supportedMajor
 	meta := root.opt("__meta__")
-	if meta.isNull() { // files from before the format had versions; BMv2 accepts them, too
+	// Files older than the format's versions have no version. BMv2 accepts them, too.
+	if meta.isNull() {
 		return
 	}
 	if n := meta.opt("version"); !n.isNull() {
@@ -230,7 +232,7 @@ func (r *reader) headerTypes(root node) {
 	}
 }
 
-// flag reads a boolean. For a field of type bool p4c writes it as 0 or 1.
+// flag reads a boolean. p4c writes the value of a field of type bool as 0 or 1.
 func flag(n node) bool {
 	if _, ok := n.v.(bool); ok {
 		return n.boolean()
@@ -248,8 +250,8 @@ func (r *reader) headers(root node) {
 		if o := n.opt("pi_omit"); !o.isNull() {
 			h.Omit = o.boolean()
 		}
-		// Local variables. p4c 1.2.4's PSA back end does not mark them as metadata, and calls the
-		// instance "<null>" if there are none.
+		// Metadata that holds the program's local variables. p4c 1.2.4's PSA back end does not mark
+		// it as metadata, and names the instance "<null>" if there are no variables.
 		if h.Type.Name == "scalars_t" && (h.Name == "scalars" || h.Name == "<null>") {
 			h.Metadata = true
 		}
@@ -353,7 +355,7 @@ func (r *reader) aliases(root node) {
 	}
 }
 
-// namesOnly reads objects of which engines only need the names: errors, enums, extern instances,
+// namesOnly reads objects of which engines only need the names: errors, enums, extern instances and
 // value sets.
 func (r *reader) namesOnly(root node) {
 	for _, n := range root.optList("errors") {
@@ -389,7 +391,7 @@ func (r *reader) namesOnly(root node) {
 	}
 }
 
-// attribute reads a constructor argument of an extern object. p4c writes some of the numbers as
+// attribute reads a constructor argument of an extern object. p4c writes some numeric arguments as
 // JSON numbers.
 func attribute(n node) Attribute {
 	v := n.get("value")
@@ -407,7 +409,7 @@ func attribute(n node) Attribute {
 	return a
 }
 
-// number returns an attribute that must be a number from 0 to limit.
+// number returns the named attribute, which must be a number from 0 to limit.
 func (e *ExternInstance) number(name string, limit int) int {
 	a, ok := e.Attributes[name]
 	if !ok || a.Number == nil {
@@ -419,8 +421,8 @@ func (e *ExternInstance) number(name string, limit int) int {
 	return int(a.Number.Int64())
 }
 
-// externArrays finds the arrays of counters and meters among the extern objects. p4c writes PSA's
-// counters twice; both describe the same array.
+// externArrays finds the counter and meter arrays among the extern objects. p4c writes PSA's
+// counters both as counter arrays and as extern objects.
 func (r *reader) externArrays() {
 	for _, e := range r.p.Externs {
 		at := node{path: e.Path}
@@ -448,8 +450,8 @@ func (r *reader) externArrays() {
 	}
 }
 
-// arrays reads registers, counters and meters. Direct ones get their table later, when the tables
-// have been read (directArrays).
+// arrays reads registers, counters and meters. Once the tables have been read, directArrays
+// connects direct counters and meters with their tables.
 func (r *reader) arrays(root node) {
 	for i, n := range root.optList("register_arrays") {
 		a := &Register{Name: n.get("name").str(), ID: n.get("id").int(), Index: i, Path: n.path,

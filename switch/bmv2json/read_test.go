@@ -21,7 +21,7 @@ func compiled(t *testing.T, name string) []byte {
 	return b
 }
 
-// document returns a compiled program as a tree.
+// document returns a compiled program as decoded JSON.
 func document(t *testing.T, name string) map[string]any {
 	t.Helper()
 	var doc map[string]any
@@ -33,8 +33,8 @@ func document(t *testing.T, name string) map[string]any {
 	return doc
 }
 
-// at follows a path like "pipelines[0].tables[3].actions". It returns the container of the last
-// step, and that step.
+// at follows a path like "pipelines[0].tables[3].actions". It returns the path's last step and the
+// JSON value that contains it.
 func at(t *testing.T, doc any, path string) (container any, step string) {
 	t.Helper()
 	steps := strings.Split(strings.ReplaceAll(strings.ReplaceAll(path, "[", "."), "]", ""), ".")
@@ -55,7 +55,7 @@ func at(t *testing.T, doc any, path string) (container any, step string) {
 	return doc, steps[len(steps)-1]
 }
 
-// change sets the value at path; the value remove deletes it.
+// change sets the value at path. If v is remove, change deletes the value.
 func change(t *testing.T, doc any, path string, v any) {
 	t.Helper()
 	container, step := at(t, doc, path)
@@ -153,7 +153,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestBadJSON changes one thing in a good program and expects an error that names the place.
+// TestBadJSON changes one value in a valid program. The reader must return an error with the path
+// of that value.
 func TestBadJSON(t *testing.T) {
 	type object = map[string]any
 	type list = []any
@@ -161,8 +162,8 @@ func TestBadJSON(t *testing.T) {
 	tests := []struct {
 		name, program, path string
 		to                  any
-		want                string // part of the error's text
-		where               string // part of the error's path; "": path itself
+		want                string // text that the error must contain
+		where               string // text that the error's path must contain; "" stands for path
 	}{
 		{"newer major version", "tables", "__meta__.version", list{n("3"), n("0")},
 			"format 3.0 is not supported", ""},
@@ -350,7 +351,7 @@ func TestBadJSON(t *testing.T) {
 	}
 }
 
-// TestLoop adds a loop to the control flow.
+// TestLoop checks that a loop in the control flow is an error.
 func TestLoop(t *testing.T) {
 	doc := document(t, "arithmetic")
 	conditionals := doc["pipelines"].([]any)[0].(map[string]any)["conditionals"].([]any)
@@ -392,7 +393,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// FuzzParse changes the text of a small program. Parse must return a program or an error.
+// FuzzParse reads mutations of a small program's JSON. Parse must return a program or an error.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"__meta__": {"version": [2, 23]},
 		"header_types": [{"name": "t", "id": 0, "fields": [["f", 8, false], ["v", "*"]], "max_length": 9}, {"name": "m_t", "id": 1, "fields": [["x", 9, true]]}],
@@ -418,7 +419,8 @@ func FuzzParse(f *testing.F) {
 }
 
 // TestEveryValueMissing removes each member of each object of a program, one after the other, and
-// sets each scalar to null. Parse must not panic, and an error must name its place if it has one.
+// sets each scalar to null. Parse must not panic, and its errors must contain the right path, if
+// any.
 func TestEveryValueMissing(t *testing.T) {
 	for _, name := range []string{"parsing", "selector"} {
 		doc := document(t, name)
@@ -452,7 +454,7 @@ func TestEveryValueMissing(t *testing.T) {
 					v[i] = nil
 					try()
 					v[i] = old
-					if i < 3 { // the other elements are alike
+					if i < 3 { // the first three elements stand for all others
 						walk(old)
 					}
 				}
@@ -463,7 +465,7 @@ func TestEveryValueMissing(t *testing.T) {
 	}
 }
 
-// TestOlderFormats reads output of older versions of p4c that BMv2 accepts.
+// TestOlderFormats reads the output of older versions of p4c, which BMv2 accepts.
 func TestOlderFormats(t *testing.T) {
 	type object = map[string]any
 	type list = []any
@@ -480,7 +482,7 @@ func TestOlderFormats(t *testing.T) {
 		return p
 	}
 
-	// The version is missing, and a table has an action profile of its own.
+	// The JSON has no version, and a table contains its own action profile.
 	doc := document(t, "selector")
 	change(t, doc, "__meta__.version", remove)
 	if p := read(doc); p.Major != supportedMajor {
@@ -508,7 +510,7 @@ func TestOlderFormats(t *testing.T) {
 		t.Errorf("without its selector the table is read: %v", err)
 	}
 
-	// A parser sets a header's validity, and a header is not marked as not being metadata.
+	// A parser sets a header's validity, and a header lacks the mark that it is not metadata.
 	doc = document(t, "parsing")
 	for _, h := range doc["headers"].(list) {
 		if h := h.(object); h["metadata"] == false {
@@ -549,7 +551,8 @@ func TestOlderFormats(t *testing.T) {
 	}
 }
 
-// TestControlCharacters: a string may have control characters, as older p4c wrote them for log_msg.
+// TestControlCharacters reads a string with control characters, which older versions of p4c wrote
+// for log_msg.
 func TestControlCharacters(t *testing.T) {
 	const text = `{"__meta__": {"version": [2, 23]}, "header_types": [], "headers": [], "parsers": [], "deparsers": [], "pipelines": [],
 		"actions": [{"name": "a", "id": 0, "runtime_data": [], "primitives": [

@@ -6,7 +6,7 @@ import (
 	"path"
 )
 
-// fieldRef reads [header, field].
+// fieldRef reads a reference to a field: [header, field].
 func (r *reader) fieldRef(n node) FieldRef {
 	l := n.tuple(2)
 	h := find(r.index.headers, "header", l[0])
@@ -44,7 +44,8 @@ func (r *reader) typed(n node, t ExprType) *Expr {
 	return e
 }
 
-// expr reads a type-value object: a leaf, an expression, or an argument of a primitive.
+// expr reads an object with a type and a value: a leaf, an expression, or an argument of a
+// primitive.
 func (r *reader) expr(n node) *Expr {
 	t := n.get("type").str()
 	v := n.get("value")
@@ -56,7 +57,7 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
-		// If an expression chooses the header, p4c writes [expression, name] for the header's field
+		// If an expression selects the header, p4c writes [expression, name] for the header's field
 		// or validity.
 		if l := v.tuple(2); l[0].isObject() {
 			return r.chosenField(e, l[0], l[1])
@@ -71,7 +72,7 @@ func (r *reader) expr(n node) *Expr {
 	case "header":
 		e.Op, e.Type, e.Header = OpHeader, TypeHeader, find(r.index.headers, "header", v)
 	case "header_stack":
-		// p4c writes "header_stack" also for stacks of unions.
+		// p4c also writes "header_stack" for stacks of unions.
 		if s, ok := r.index.unionStacks[v.str()]; ok && r.index.stacks[v.str()] == nil {
 			e.Op, e.Type, e.UnionStack = OpUnionStack, TypeUnionStack, s
 			break
@@ -128,13 +129,14 @@ func (r *reader) expr(n node) *Expr {
 		e.Op, e.Type, e.Str = OpString, TypeOther, v.str()
 	case "parameters_vector":
 		e.Op, e.Type = OpVector, TypeOther
-		if v.isObject() && len(v.object()) == 0 { // p4c's form of an empty argument
+		// p4c writes an empty object for an empty argument
+		if v.isObject() && len(v.object()) == 0 {
 			break
 		}
 		for _, a := range v.list() {
 			e.Args = append(e.Args, r.typed(a, TypeData))
 		}
-	// an argument of PSA's externs; p4c omits the brackets of a list with one element
+	// An argument of PSA's externs. p4c omits the brackets of a list with one element.
 	case "field_list":
 		e.Op, e.Type = OpVector, TypeOther
 		elements := []node{v}
@@ -150,8 +152,8 @@ func (r *reader) expr(n node) *Expr {
 	return e
 }
 
-// chosenField reads a field, or the validity as a number, of a header that an operation chooses at
-// run time.
+// chosenField reads a field of a header that an expression selects at run time. It can also read
+// the header's validity, as a number.
 func (r *reader) chosenField(e *Expr, of, name node) *Expr {
 	h := r.operation(of)
 	if h.Type != TypeHeader {
@@ -189,7 +191,7 @@ func (r *reader) operation(n node) *Expr {
 	switch op {
 	case OpAdd, OpSub, OpMul, OpDiv, OpMod, OpShl, OpShr, OpBitAnd, OpBitOr, OpBitXor, OpTwoCompMod,
 		OpSatCast, OpUsatCast:
-		if left.isNull() && (op == OpAdd || op == OpSub) { // a unary operator
+		if left.isNull() && (op == OpAdd || op == OpSub) { // the operator is unary
 			e.Left = &Expr{Op: OpConst, Const: new(big.Int), Path: n.path}
 		} else {
 			e.Left = r.typed(left, TypeData)
@@ -234,7 +236,7 @@ func (r *reader) operation(n node) *Expr {
 	case OpValidUnion:
 		e.Right = r.typed(right, TypeUnion)
 	case OpStackElem:
-		// p4c uses the same name for stacks of headers and of unions.
+		// p4c uses the same name for elements of header stacks and of union stacks.
 		e.Left = r.expr(left)
 		if e.Left.Type == TypeUnionStack {
 			e.Op = OpUnionStackElem
@@ -277,7 +279,7 @@ func (r *reader) operation(n node) *Expr {
 	return e
 }
 
-// HeaderTypeOf returns the type of the header that e yields. e must have TypeHeader.
+// HeaderTypeOf returns the type of the header that e yields. The type of e must be TypeHeader.
 func HeaderTypeOf(e *Expr) *HeaderType {
 	switch e.Op {
 	case OpHeader:
@@ -286,7 +288,7 @@ func HeaderTypeOf(e *Expr) *HeaderType {
 		return e.Left.Stack.Type
 	case OpTernary:
 		return HeaderTypeOf(e.Left)
-	default: // OpUnionHeader
+	default: // the remaining case is OpUnionHeader
 		return unionTypeOf(e.Left).Members[e.Index].Type
 	}
 }
@@ -298,7 +300,8 @@ func unionTypeOf(e *Expr) *HeaderUnionType {
 	return e.Left.UnionStack.Type
 }
 
-// source returns an object's place in the P4 program, for error messages; "" if the JSON has none.
+// source returns an object's location in the P4 source for error messages, or "" if the JSON has
+// none.
 func source(n node) string {
 	s, _ := n.opt("source_info").v.(map[string]any)
 	file, _ := s["filename"].(string)

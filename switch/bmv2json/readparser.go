@@ -46,7 +46,7 @@ func (r *reader) parseState(s *ParseState, n node, states map[string]*ParseState
 			kind = k.str()
 		}
 		v := tn.opt("value")
-		// the form in which older versions of p4c write "default"
+		// Older versions of p4c write "default" in this form.
 		if s, ok := v.v.(string); ok && s == "default" && kind == "hexstr" {
 			kind = "default"
 		}
@@ -148,8 +148,8 @@ func (r *reader) parserOp(n node) *ParserOp {
 	return o
 }
 
-// setValidity returns the primitive for an assignment to a header's $valid$. Older versions of p4c
-// wrote setValid and setInvalid in a parser in this form.
+// setValidity returns the primitive that replaces an assignment to a header's $valid$ field. Older
+// versions of p4c wrote setValid and setInvalid in a parser as such assignments.
 func (r *reader) setValidity(d *Expr, to node) *Primitive {
 	h := d.Field.Header
 	if h.Metadata {

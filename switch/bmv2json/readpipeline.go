@@ -67,7 +67,8 @@ func (r *reader) pipelines(root node) {
 	}
 }
 
-// acyclic refuses a control flow with a loop. P4 has no loops, and an engine would never leave one.
+// acyclic fails if the control flow has a loop. P4 has no loops, and an engine would never leave
+// one.
 func acyclic(pl *Pipeline) {
 	const visiting, done = 1, 2
 	state := map[Node]int{}
@@ -107,8 +108,8 @@ func (r *reader) actionProfile(n node) *ActionProfile {
 	return a
 }
 
-// ownActionProfile reads the action profile that only one table uses, in p4c's form before action
-// profiles had a list of their own.
+// ownActionProfile reads the action profile of a table that contains its own. p4c wrote this form
+// before the format had a list of action profiles.
 func (r *reader) ownActionProfile(table node) *ActionProfile {
 	return r.namedActionProfile(table, table.get("act_prof_name"))
 }
@@ -261,7 +262,7 @@ func (r *reader) keys(t *Table, n node) {
 	}
 }
 
-// actionData reads the parameters of a call of a.
+// actionData reads the arguments of a call of action a.
 func actionData(a *Action, n node) [][]byte {
 	l := n.list()
 	if len(l) != len(a.Params) {

@@ -1,5 +1,5 @@
-// Package bmv2test drives BMv2's simple_switch_grpc for tests: as a [target.Pipeline] over
-// P4Runtime, as far as BMv2 supports that.
+// Package bmv2test drives BMv2's simple_switch_grpc in tests. It offers a running BMv2 as a
+// [target.Pipeline] over P4Runtime, as far as BMv2 supports that.
 package bmv2test
 
 import (
@@ -19,10 +19,11 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Pipeline is a program on BMv2. BMv2 has no registers and value sets over P4Runtime. So the
-// methods for these, and all methods that this type does not implement, must not be called.
+// Pipeline is a program that runs on BMv2. BMv2 does not offer registers and value sets over
+// P4Runtime, so callers must not use them. Callers must not use methods that this type does not
+// implement either.
 type Pipeline struct {
-	target.Pipeline // nil; it provides the methods that this type does not implement
+	target.Pipeline // always nil; declares the methods that this type does not implement
 
 	program *bmv2json.Program
 	device  uint64
@@ -33,9 +34,9 @@ type Pipeline struct {
 	stream  p4v1.P4Runtime_StreamChannelClient
 }
 
-// Connect becomes the controller of a switch that is starting, and pushes a program. packetIn, if
-// not nil, gets the frames that the switch sends to its CPU port, each preceded by the program's
-// header. ctx ends the connection.
+// Connect becomes the controller of a switch that is starting, and pushes a program. If packetIn is
+// not nil, it receives the frames that the switch sends to its CPU port, each with the program's
+// packet-in header in front. The connection ends with ctx.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, json []byte,
 	prog *bmv2json.Program, info *configv1.P4Info, packetIn func(frame []byte)) (*Pipeline, error) {
 	p := &Pipeline{program: prog, device: device, info: info, ids: map[string]uint32{},
@@ -53,7 +54,7 @@ func Connect(ctx context.Context, conn grpc.ClientConnInterface, device uint64, 
 		p.ids[c.Preamble.Name] = c.Preamble.Id
 	}
 	var err error
-	// A switch that is starting refuses connections, or accepts them and does not answer.
+	// A starting switch refuses connections, or accepts them without answering.
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if err = p.arbitrate(ctx); err == nil {
 			break
@@ -100,7 +101,7 @@ func (p *Pipeline) arbitrate(ctx context.Context) (err error) {
 	return err
 }
 
-// header encodes a controller header from its fields; split decodes one.
+// header encodes the fields of a controller header. Method split does the reverse.
 func (p *Pipeline) header(name string, fields []*p4v1.PacketMetadata) []byte {
 	var out []byte
 	at := 0
@@ -148,7 +149,8 @@ func (p *Pipeline) metadata(name string) []*configv1.ControllerPacketMetadata_Me
 	return nil
 }
 
-// PacketOut sends a frame through the CPU port, preceded by the program's header.
+// PacketOut sends a frame to the switch's CPU port. The frame begins with the program's packet-out
+// header.
 func (p *Pipeline) PacketOut(frame []byte) error {
 	fields, payload := p.split("packet_out", frame)
 	return p.stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
@@ -162,7 +164,7 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	_, err := p.client.Write(context.Background(),
 		&p4v1.WriteRequest{DeviceId: p.device, ElectionId: election,
 			Updates: []*p4v1.Update{{Type: kind, Entity: e}}})
-	for _, d := range status.Convert(err).Details() { // one detail for each update
+	for _, d := range status.Convert(err).Details() { // BMv2 reports one detail for each update.
 		if e, ok := d.(*p4v1.Error); ok && e.CanonicalCode != 0 {
 			err = fmt.Errorf("%w: %s", err, e.Message)
 		}
@@ -170,7 +172,7 @@ func (p *Pipeline) write(kind p4v1.Update_Type, e *p4v1.Entity) error {
 	return err
 }
 
-// entry returns an entry in P4Runtime's form: it leaves out matches that accept any value, and
+// entry converts a table entry to P4Runtime's form. It omits matches that accept any value, and
 // masks values.
 func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 	t := p.program.Table(table)
@@ -179,9 +181,9 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		// the P4Info has the right kind: the JSON says ternary for an optional key, and for a
-		// prefix among ternary keys; it also has a kind for validity keys, which are exact in
-		// P4Info
+		// The match kind comes from the P4Info, because the JSON is less precise. The JSON says
+		// ternary for an optional key, and for a prefix among ternary keys. It also has a kind for
+		// validity keys, which are exact in the P4Info.
 		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {

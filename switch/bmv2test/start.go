@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// FreeAddress chooses ports from this range. It ends below the ports that the kernel gives to
-// connections (ip_local_port_range).
+// FreeAddress chooses ports from this range. The range ends below the ports that the kernel assigns
+// to connections (ip_local_port_range).
 const firstPort, endOfPorts = 20100, 32700
 
 var given sync.Map // the ports that FreeAddress has returned
 
-// FreeAddress returns a loopback address, HOST:PORT, without a listener. It returns no address
-// twice.
+// FreeAddress returns a loopback address, HOST:PORT, on which nobody listens. It never returns the
+// same address twice.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -35,15 +35,15 @@ func FreeAddress(t testing.TB) string {
 	return ""
 }
 
-// ThriftFlags returns the flags that make a BMv2 serve Thrift at the port of address. A BMv2 that
-// was built with Thrift, such as the P4 project's packages, would otherwise use the same port as
-// every other BMv2. It returns no flags for a BMv2 without Thrift, and for other switches.
+// ThriftFlags returns the flags that make BMv2 serve Thrift at the port of address. Without these
+// flags, every BMv2 that was built with Thrift uses the same port. ThriftFlags returns no flags for
+// a BMv2 without Thrift and for other switches.
 func ThriftFlags(t testing.TB, binary, address string) []string {
 	t.Helper()
 	if filepath.Base(binary) != "simple_switch_grpc" {
 		return nil
 	}
-	// the program exits with an error after printing the help
+	// The program exits with an error after it has printed the help.
 	help, _ := exec.Command(binary, "--help").CombinedOutput()
 	if !strings.Contains(string(help), "--thrift-port") {
 		return nil

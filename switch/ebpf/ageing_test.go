@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts lets entries go idle while frames hit some of them. It tests a program that
-// finds entries by a map, and one that was compiled for its tables' content. Packets use the
-// kernel's time; the test chooses how long before it a timeout is set, and how long after it Idle
-// is called.
+// TestIdleTimeouts lets table entries become idle while frames hit some of them. It tests a program
+// that looks entries up in a map, and a program that was compiled for the tables' content. Packets
+// use the kernel's clock. The test chooses how far before this time it sets a timeout, and how far
+// after it the test calls Idle.
 func TestIdleTimeouts(t *testing.T) {
 	for _, made := range []string{"general", "made for its tables"} {
 		t.Run(made, func(t *testing.T) {
@@ -64,7 +64,7 @@ func idleTimeouts(t *testing.T, c *captured, specialised bool) {
 	if specialised {
 		check(t, c.specialise(true))
 	}
-	// sinceHit expects that the last packet hit an entry between the two times.
+	// sinceHit checks that the last packet hit the entry between the times from and to.
 	sinceHit := func(mac byte, at, from, to time.Duration, what string) {
 		t.Helper()
 		_, since, err := ages.IdleTimeout(learned, entry(mac), at)
@@ -74,8 +74,8 @@ func idleTimeouts(t *testing.T, c *captured, specialised bool) {
 	}
 	const minute = time.Minute
 	start := c.Now()
-	expect(start+time.Hour, "", false) // no entry has a timeout
-	hit(2)                             // before the entry has one
+	expect(start+time.Hour, "", false) // no entry has a timeout yet
+	hit(2)                             // a packet hits the entry before it has a timeout
 	check(t, ages.SetIdleTimeout(learned, entry(1), time.Hour, start-59*minute))
 	check(t, ages.SetIdleTimeout(learned, entry(2), time.Hour, start-59*minute))
 	check(t, ages.SetIdleTimeout(learned, entry(3), 0, start-59*minute))
@@ -93,7 +93,7 @@ func idleTimeouts(t *testing.T, c *captured, specialised bool) {
 	expect(end+90*minute, "\x02", true)
 	expect(end+120*minute, "\x01 again", true)
 	sinceHit(1, end+120*minute, start, end, "an entry that was reported twice")
-	check(t, p.ModifyEntry(learned, entry(1))) // does not count as a packet
+	check(t, p.ModifyEntry(learned, entry(1))) // changing the entry does not count as a hit
 	sinceHit(1, end+120*minute, start, end, "an entry that has been modified")
 	expect(end+150*minute, "\x02 again", true)
 	check(t, ages.SetIdleTimeout(learned, entry(1), 0, end))

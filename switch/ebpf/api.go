@@ -5,7 +5,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile"
 )
 
-// Hook says where in the kernel the programs of a switch are attached. It is a flag's value.
+// Hook is a flag's value that says where in the kernel the switch attaches its programs.
 type Hook = attach.Hook
 
 // The choices of [Options.Hook].
@@ -16,11 +16,11 @@ const (
 	HookClsact = attach.HookClsact
 )
 
-// Probe reports why this engine cannot run here: nil if it can, otherwise an error that says what
-// the kernel or the process lacks.
+// Probe reports whether this engine can run here. The error says what the kernel or the process
+// lacks.
 func Probe() error { return attach.Probe() }
 
-// Support is this engine's support for a construct of v1model.
+// Support describes whether this engine supports a construct of v1model.
 type Support = compile.Support
 
 // Supported lists the constructs that the engine supports and refuses, for docs/switch.md.

@@ -22,9 +22,10 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 	return prog
 }
 
-// TestRegistersAreAtomic runs a program on two CPUs at once that reads a register, looks up a
-// table, and writes the register plus one. It runs the program as loaded, and recompiled by its
-// paths. With the lock no count is lost. Without it some are, which shows that the test can fail.
+// TestRegistersAreAtomic runs a program on two CPUs at once. The program reads a register, looks up
+// a table, and writes the register plus one. It runs as loaded, and recompiled path by path. With
+// the lock, no increment may be lost. Without the lock, some increments must be lost, which shows
+// that the test can fail.
 func TestRegistersAreAtomic(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
@@ -76,14 +77,15 @@ func TestRegistersAreAtomic(t *testing.T) {
 	}
 }
 
-// onTwoCPUs runs a device's program on two CPUs at the same time, on each repeatedly with its own
-// frame.
+// onTwoCPUs runs a device's program on two CPUs at the same time. Each CPU runs it repeatedly with
+// its own frame.
 func onTwoCPUs(t *testing.T, d *device, times uint32, frame func(cpu int) []byte) {
 	t.Helper()
 	var done sync.WaitGroup
 	for cpu := range 2 {
 		done.Go(func() {
-			runtime.LockOSThread() // the thread ends with the goroutine
+			// The goroutine never unlocks the thread, so the thread ends with it.
+			runtime.LockOSThread()
 			var set unix.CPUSet
 			set.Set(cpu)
 			if err := unix.SchedSetaffinity(0, &set); err != nil {

@@ -29,8 +29,8 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver"
 )
 
-// controlled is a switch that runs NetCRAQ as the tail of a chain with one key, with a controller
-// that is its primary over P4Runtime.
+// controlled is a switch that runs NetCRAQ as the tail of a chain with one key. It is connected to
+// its own primary controller over P4Runtime.
 type controlled struct {
 	*device
 	info   *configv1.P4Info
@@ -62,9 +62,11 @@ func newControlled(t testing.TB) *controlled {
 	check(t, c.write(v1.Update_INSERT,
 		c.entry("port_trust", 1, "fabric_port"),
 		c.entry("local_address", 0x0a00c801, "set_local"),
-		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1), // slot, realm
+		// the parameters are slot 5 and realm 1
+		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1),
 		c.role(3)))
-	d.PortMap.SetPort(memory.Loopback, 1) // the kernel runs test programs there
+	// The kernel runs test programs on the loopback interface.
+	d.PortMap.SetPort(memory.Loopback, 1)
 	return c
 }
 
@@ -90,7 +92,7 @@ func (c *controlled) configure(t testing.TB) {
 	check(t, err)
 }
 
-// role is the chain's entry with the switch in a role: 0 is NONE, 3 the tail.
+// role returns the chain's table entry that gives the switch a role: 0 is NONE, 3 the tail.
 func (c *controlled) role(role uint64) *v1.TableEntry { return c.roleIn(1, role) }
 
 func (c *controlled) roleIn(chain, role uint64) *v1.TableEntry {
@@ -99,8 +101,8 @@ func (c *controlled) roleIn(chain, role uint64) *v1.TableEntry {
 		role, frozen, leaseRequired, epoch, head, next, tail, service, 0, 0)
 }
 
-// entry returns the entry of a table, which must have one exact match, with an action's parameters
-// in order. Names are the aliases in P4Info.
+// entry returns an entry for a table with one exact match, with the action's parameters in order.
+// Names are aliases from the P4Info.
 func (c *controlled) entry(table string, match uint64, action string, params ...uint64) *v1.TableEntry {
 	number := func(n uint64) []byte { return big.NewInt(0).SetUint64(n).FillBytes(make([]byte, 8)) }
 	call := &v1.Action{}
@@ -134,7 +136,7 @@ func (c *controlled) write(typ v1.Update_Type, entries ...*v1.TableEntry) error 
 	return err
 }
 
-// stamped is a WRITE from the tail's predecessor.
+// stamped returns a WRITE packet from the tail's predecessor.
 func stamped(t testing.TB, sequence uint64) []byte {
 	t.Helper()
 	w := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Request: 1, Key: fenceKey,
@@ -148,7 +150,7 @@ func stamped(t testing.TB, sequence uint64) []byte {
 	return frame
 }
 
-// register is the register with the keys' versions.
+// register returns the register that contains the keys' versions.
 func (c *controlled) register() *bmv2json.Register {
 	for _, r := range c.pipeline.Prog.Registers {
 		if strings.HasSuffix(r.Name, ".versions") {
@@ -158,14 +160,15 @@ func (c *controlled) register() *bmv2json.Register {
 	panic("no such register")
 }
 
-// versions returns the key's committed and accepted versions, read without the registers' lock.
+// versions returns the key's committed and accepted versions. It reads them without the registers'
+// lock.
 func (c *controlled) versions() string {
 	a := c.pipeline.Registers[c.register().Index]
 	at := a.At(5)
 	return fmt.Sprintf("%x", c.pipeline.State.Mem[at:at+a.Cell])
 }
 
-// lookedUp reports whether the first packet has found the chain's entry.
+// lookedUp reports whether the first packet has already looked up the chain's entry.
 func (c *controlled) lookedUp(t *testing.T) bool {
 	t.Helper()
 	for _, h := range c.pipeline.Prog.Headers {
@@ -187,9 +190,9 @@ func (c *controlled) lookedUp(t *testing.T) bool {
 	return false
 }
 
-// TestWriteIsFinal makes a packet wait for the registers after it has found its chain's entry, and
-// takes away the switch's role meanwhile. After P4Runtime has acknowledged that, the packet must
-// not commit any more. Fencing a switch and freezing a chain rely on this.
+// TestWriteIsFinal removes the switch's role while a packet that has already found its chain's
+// entry waits for the registers. After P4Runtime has acknowledged the removal, the packet must not
+// commit. Fencing a switch and freezing a chain rely on this.
 func TestWriteIsFinal(t *testing.T) {
 	c := newControlled(t)
 	p := c.pipeline
@@ -214,8 +217,8 @@ func TestWriteIsFinal(t *testing.T) {
 			check(t, c.write(v1.Update_MODIFY, c.role(0)))
 			acknowledged <- c.versions()
 		}()
-		// the packet waits only about 20 ms, so the following steps must finish in that time, which
-		// some tries do not
+		// The packet waits only about 20 ms. In some tries the following steps do not finish in
+		// that time.
 		var then string
 		for began := time.Now(); then == "" &&
 			p.State.Load(p.Epoch+memory.OldestEpoch) == oldest &&
@@ -243,8 +246,8 @@ func TestWriteIsFinal(t *testing.T) {
 	t.Error("no packet waited while the role was taken away: nothing was tested")
 }
 
-// TestBarrierSparesOthers: a packet that begins after a change is not dropped, and no packet is
-// dropped while nothing changes.
+// TestBarrierSparesOthers checks that a packet is not dropped if it starts after a table change, or
+// if no table changes.
 func TestBarrierSparesOthers(t *testing.T) {
 	c := newControlled(t)
 	for n := range uint64(100) {
@@ -260,7 +263,8 @@ func TestBarrierSparesOthers(t *testing.T) {
 	}
 }
 
-// TestBarrierLetsEnd: a packet in flight during a change ends normally, unless it has to wait.
+// TestBarrierLetsEnd checks that packets in flight during a table change finish normally unless
+// they have to wait.
 func TestBarrierLetsEnd(t *testing.T) {
 	c := newControlled(t)
 	const packets = 500_000
@@ -277,21 +281,22 @@ func TestBarrierLetsEnd(t *testing.T) {
 			running = false
 		default:
 			check(t, c.pipeline.Barrier())
-			// the next barrier is for other packets
+			// The pause lets new packets start, so that the next barrier meets different packets.
 			for began := time.Now(); time.Since(began) < 20*time.Microsecond; {
 				runtime.Gosched()
 			}
 		}
 	}
-	// The machine may take a CPU away for longer than the grace.
+	// The machine may take a CPU away for longer than a barrier waits, so a few packets may be
+	// dropped.
 	if n := c.pipeline.State.Load(c.pipeline.Epoch + memory.EpochDropped); barriers < 100 ||
 		n > uint64(barriers/300) {
 		t.Errorf("%d changes had %d of %d packets dropped", barriers, n, packets)
 	}
 }
 
-// TestBarrierWaitsForHolder: the barrier waits for a packet that holds the registers, because it
-// has used the earlier entries.
+// TestBarrierWaitsForHolder checks that the barrier waits for a packet that holds the registers'
+// lock, because this packet used the old entries.
 func TestBarrierWaitsForHolder(t *testing.T) {
 	c := newControlled(t)
 	c.pipeline.State.Store(c.pipeline.Lock, 1)
@@ -306,8 +311,8 @@ func TestBarrierWaitsForHolder(t *testing.T) {
 	}
 }
 
-// BenchmarkWrite measures the time until a controller gets the acknowledgement of one changed
-// entry, and of 100.
+// BenchmarkWrite measures how long a controller waits for the acknowledgement of 1 changed entry,
+// and of 100.
 func BenchmarkWrite(b *testing.B) {
 	c := newControlled(b)
 	for _, n := range []int{1, 100} {

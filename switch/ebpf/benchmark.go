@@ -18,32 +18,33 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Benchmark runs the committed program n times, as at tc or at XDP, on a frame from a port, and
-// returns the time of one run. It does not send the results. Each run first restores the frame,
-// because the program changes it; the time for that is measured separately and subtracted. The
-// runs' effects on registers and counters remain.
+// Benchmark runs the committed program n times on a frame from a port, as at tc or at XDP, and
+// returns the time of one run. It does not send the resulting frames. The program changes the
+// frame, so each run first restores it. Benchmark measures the time for restoring separately and
+// subtracts it. The runs' effects on registers and counters remain.
 //
-// It makes several rounds of runs and returns the fastest, because other work of the machine only
-// adds time.
+// Benchmark makes several rounds of runs and returns the time of the fastest round, because other
+// work on the machine only adds time.
 func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) (each time.Duration,
 	err error) {
 	return BenchmarkChanging(dev, xdp, number, frame, Changes{}, n)
 }
 
-// Changes says which data differs from run to run of a benchmark, and which is reset before each
-// run.
+// Changes describes which data differs from run to run of a benchmark, and which data is reset
+// before each run.
 type Changes struct {
-	Counts []int  // offsets of four-byte numbers in the frame, which are incremented in each run
-	Zeros  []Cell // cells of at most 64 bits, which are set to 0 before each run
+	Counts []int  // offsets of four-byte numbers in the frame that each run increments
+	Zeros  []Cell // register cells of at most 64 bits that are set to 0 before each run
 }
 
-// Cell is a cell of a register.
+// Cell identifies a cell of a register.
 type Cell struct {
 	Register string
 	Index    int
 }
 
-// BenchmarkChanging is [Benchmark] with changes from run to run. It leaves the last frame in frame.
+// BenchmarkChanging measures as [Benchmark] does, and applies changes from run to run. It leaves
+// the last frame in frame.
 func BenchmarkChanging(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
 	n int) (each time.Duration, err error) {
 	err = measured(dev, xdp, number, frame, changes, func(m *measurement) error {
@@ -54,11 +55,11 @@ func BenchmarkChanging(dev target.Device, xdp bool, number uint32, frame []byte,
 	return each, err
 }
 
-// BenchmarkCPUs runs the committed program n times on each of as many CPUs as there are frames,
-// each with its own frame. It returns the total number of packets that are processed in a
-// microsecond. As in [Benchmark], frames are restored for each run, and the time for that is
-// subtracted. If count is not 0, the four-byte number at that offset is incremented each time. It
-// leaves the last frames in frames.
+// BenchmarkCPUs runs the committed program n times on each of as many CPUs as there are frames.
+// Each CPU uses its own frame. BenchmarkCPUs returns how many packets all CPUs together process per
+// microsecond. As in [Benchmark], each run restores the frame, and the time for restoring is
+// subtracted. If count is not 0, each run increments the four-byte number at that offset of the
+// frame. The last frames remain in frames.
 //
 // All CPUs begin each round of runs at the same moment, with real-time priority (SCHED_FIFO). The
 // result is the median of the rounds in which all CPUs ran together for nine tenths of the time.
@@ -90,11 +91,13 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n i
 			took[i] = make([]run, len(frames))
 		}
 		errs := make([]error, len(frames))
-		var arrived atomic.Int64 // CPUs that have reached the beginning of their round, summed over all rounds
+		// the number of times a CPU has reached the start of a round, summed over all rounds
+		var arrived atomic.Int64
 		var done sync.WaitGroup
 		for i, prog := range programs {
 			done.Go(func() {
-				goruntime.LockOSThread() // the thread ends with the goroutine
+				// The goroutine never unlocks the thread, so the thread ends with it.
+				goruntime.LockOSThread()
 				errs[i] = first(i)
 				for r := range rounds {
 					arrived.Add(1)
@@ -129,10 +132,10 @@ func BenchmarkCPUs(dev target.Device, number uint32, frames [][]byte, count, n i
 	return rate, err
 }
 
-// leastRounds is the minimum number of rounds. In some rounds the machine takes a CPU away.
+// leastRounds is the minimum number of rounds in which all CPUs ran together.
 const leastRounds = 20
 
-// run is the time at which a CPU ran a round, and the time for each packet.
+// run records when a CPU ran a round, and the time per packet.
 type run struct {
 	began, ended time.Time
 	each         time.Duration
@@ -140,7 +143,8 @@ type run struct {
 
 // together reports whether the runs overlapped for nine tenths of the time.
 func together(runs []run) bool {
-	began, ended := runs[0], runs[0] // the last one to begin, the first one to end
+	// began becomes the run that started last, and ended the run that ended first
+	began, ended := runs[0], runs[0]
 	from, to := runs[0].began, runs[0].ended
 	for _, r := range runs {
 		if r.began.After(began.began) {
@@ -159,7 +163,8 @@ func together(runs []run) bool {
 	return 10*ended.ended.Sub(began.began) >= 9*to.Sub(from)
 }
 
-// first pins the thread to a CPU and gives it real-time priority, if that is allowed.
+// first pins the thread to a CPU. It also gives the thread real-time priority if the process has
+// permission.
 func first(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -172,7 +177,7 @@ func first(cpu int) error {
 }
 
 // Specialise recompiles the program for the present content of its tables, without waiting until
-// they have stopped changing: for measurements and tests.
+// the tables have stopped changing. It is for measurements and tests.
 func Specialise(dev target.Device) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -181,9 +186,9 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
-// Stripe makes packets take stripes of registers if on is set, otherwise the one lock, whether or
-// not they contend. It is for measurements and tests. The error is [target.ErrUnsupported] if the
-// running program does not support stripes.
+// Stripe sets how packets lock registers. If on is set, packets lock stripes of registers,
+// otherwise all registers at once. It is for measurements and tests. The error is
+// [target.ErrUnsupported] if the running program does not support stripes.
 func Stripe(dev target.Device, on bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -199,8 +204,8 @@ func Stripe(dev target.Device, on bool) error {
 	return p.SetStripes(on)
 }
 
-// Overtake is for tests. If always is set, each packet that reads registers without the lock reads
-// a wrong value and then detects a concurrent write. Otherwise packets behave as usual. The change
+// Overtake simulates concurrent writes for tests. If always is set, each packet that reads
+// registers without the lock reads a wrong value and then detects a concurrent write. The change
 // takes effect with the next [Specialise].
 func Overtake(dev target.Device, always bool) error {
 	d, ok := dev.(*device)
@@ -217,7 +222,8 @@ func Overtake(dev target.Device, always bool) error {
 	return nil
 }
 
-// ByPaths reports whether the program was recompiled by its paths and accepted: for tests.
+// ByPaths reports, for tests, whether the switch recompiled the program path by path and the kernel
+// accepted it.
 func ByPaths(dev target.Device) bool {
 	d, ok := dev.(*device)
 	if !ok {
@@ -228,18 +234,18 @@ func ByPaths(dev target.Device) bool {
 	return d.pipeline != nil && d.pipeline.Maps.Paths
 }
 
-// Step is a part of a program on the path of one packet.
+// Step is one step of a program on a packet's path.
 type Step struct {
 	Name string
-	// Nanoseconds from the packet's beginning to the step's end
+	// Until is the time from the start of the packet to the end of the step, in nanoseconds.
 	Until float64
 }
 
-// ProfileOf measures the committed program on the path of a frame. Like [Benchmark] it makes n runs
-// for each node on the path, and ends the program at that node. Steps are in the order of the path;
-// the last one is the whole program. Ending costs a little itself, so steps of a nanosecond or two
-// are not significant. It measures the program before paths are found (compile/paths), in which
-// each node exists once.
+// ProfileOf measures the steps of the committed program on the path of a frame. For each node on
+// the path it makes n runs, as [Benchmark] does, in which the program ends at that node. Steps are
+// in the order of the path, and the last step is the whole program. Ending the program has a small
+// cost, so steps of a nanosecond or two are not significant. ProfileOf measures the program before
+// it is compiled by paths (compile/paths), so each node exists once.
 func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) (steps []Step,
 	err error) {
 	err = measured(dev, xdp, number, frame, Changes{}, func(m *measurement) error {
@@ -263,7 +269,7 @@ func ProfileOf(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 	return steps, err
 }
 
-// counting returns the changes for one number in the frame.
+// counting returns Changes that increment the number at one offset of the frame.
 func counting(at int) Changes {
 	if at == 0 {
 		return Changes{}
@@ -271,19 +277,19 @@ func counting(at int) Changes {
 	return Changes{Counts: []int{at}}
 }
 
-// measurement is the measurement of a device's program on a frame.
+// measurement holds a device's program, and the frame on which it is measured.
 type measurement struct {
 	p     *runtime.Pipeline
 	maps  emit.Maps
 	hook  emit.Hook
 	frame []byte
-	back  time.Duration // time for restoring the frame
+	back  time.Duration // time that each run needs to restore the frame
 
-	template *runtime.State // the original frame
+	template *runtime.State // map that contains the original frame
 }
 
-// Prepared is a program that is measured repeatedly on one frame. Its device must not be used
-// otherwise until Close.
+// Prepared is a program that is measured repeatedly on one frame. Nothing else may use its device
+// until Close.
 type Prepared struct {
 	*measurement
 	d       *device
@@ -291,7 +297,7 @@ type Prepared struct {
 	release func()
 }
 
-// Prepare prepares a program for [Prepared.Time], which measures like [BenchmarkChanging].
+// Prepare prepares a program for [Prepared.Time], which measures as [BenchmarkChanging] does.
 func Prepare(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes) (p *Prepared,
 	err error) {
 	m, d, release, err := measure(dev, xdp, number, frame, changes)
@@ -321,7 +327,7 @@ func (p *Prepared) Close() error {
 	return p.prog.Close()
 }
 
-// measured calls use while a device's program is prepared for measuring.
+// measured calls use while a device's program is prepared for a measurement.
 func measured(dev target.Device, xdp bool, number uint32, frame []byte, changes Changes,
 	use func(*measurement) error) error {
 	m, d, release, err := measure(dev, xdp, number, frame, changes)
@@ -372,7 +378,7 @@ func measure(dev target.Device, xdp bool, number uint32, frame []byte, changes C
 	}
 	if xdp {
 		m.hook = emit.XDP
-		for _, q := range d.ports { // no frame is really sent
+		for _, q := range d.ports { // Frames are not sent during a measurement.
 			d.PortMap.SetXDP(q.Number, q.Ifindex)
 			undo = append(undo, func() { d.refresh(q) })
 		}
@@ -393,7 +399,7 @@ func measure(dev target.Device, xdp bool, number uint32, frame []byte, changes C
 	})
 }
 
-// program is the program, with timing marks.
+// program compiles and loads the program with timing marks.
 func (m *measurement) program(marks *emit.TimingMarks) (*ebpf.Program, error) {
 	f := m.maps
 	f.Timing = marks
@@ -407,7 +413,7 @@ func (m *measurement) program(marks *emit.TimingMarks) (*ebpf.Program, error) {
 	return runtime.LoadProgram("bench", m.hook, insns)
 }
 
-// time returns the time of one run.
+// time measures the program with timing marks and returns the time of one run.
 func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error) {
 	prog, err := m.program(marks)
 	if err != nil {
@@ -421,14 +427,14 @@ func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error
 	return each - m.back, err
 }
 
-// mark is a timing mark of the compiled program that the frame passed: its name, its index among
-// the program's marks, and its position in the order of passing.
+// mark is a timing mark on the frame's path. It has a name, its index among the program's marks,
+// and its position on the path.
 type mark struct {
 	name         string
 	number, turn int
 }
 
-// trace finds the marks on the frame's path.
+// trace finds the timing marks on the frame's path.
 func (m *measurement) trace() ([]mark, error) {
 	all := &emit.TimingMarks{}
 	f := m.maps
@@ -462,7 +468,7 @@ func (m *measurement) trace() ([]mark, error) {
 // roundRuns is the number of runs in a round. A round takes some milliseconds.
 const roundRuns = 20_000
 
-// fastest runs a program n times, in rounds, and returns the time of one run in the fastest round.
+// fastest runs a program n times in rounds. It returns the time per run of the fastest round.
 func fastest(prog *ebpf.Program, frame []byte, n int) (least time.Duration, err error) {
 	for n > 0 {
 		_, each, err := prog.Benchmark(frame, min(n, roundRuns), nil)
@@ -477,7 +483,7 @@ func fastest(prog *ebpf.Program, frame []byte, n int) (least time.Duration, err 
 	return least, nil
 }
 
-// benchmarkEmpty measures a program that at most restores the frame.
+// benchmarkEmpty measures a program that only restores the frame, or does nothing.
 func benchmarkEmpty(p *runtime.Pipeline, h emit.Hook, f emit.Maps,
 	frame []byte) (time.Duration, error) {
 	insns, err := compile.EmptyProgram(p.Plan, h, f)
@@ -492,15 +498,15 @@ func benchmarkEmpty(p *runtime.Pipeline, h emit.Hook, f emit.Maps,
 	return fastest(prog, frame, 10*roundRuns)
 }
 
-// Pending reports whether frames for OnPacketIn have left a program and are not delivered yet: for
-// tests that wait for all effects of a packet.
+// Pending reports whether frames for OnPacketIn are still undelivered. Tests use it to wait for all
+// effects of a packet.
 func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
 	return ok && d.PacketIn.Pending()
 }
 
-// Size returns the size of a loaded program: eBPF instructions, and bytes of machine code. It does
-// not count programs that it calls by a tail call.
+// Size returns the size of a loaded program as a number of eBPF instructions and as bytes of
+// machine code. It does not count programs that the program tail-calls.
 func Size(prog *ebpf.Program) (instructions, machineBytes int, err error) {
 	info, err := prog.Info()
 	if err != nil {

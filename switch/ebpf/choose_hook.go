@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// chooseHook decides at which hook a port's frames are processed, and prepares the peer of a veth.
+// chooseHook decides whether a port's frames are processed at XDP or at tc. It also prepares the
+// peer of a veth.
 func (d *device) chooseHook(q *port, l netlink.Link) {
 	q.At, q.reason = HookTC, "as asked"
 	if d.opts.Hook == HookTC {
@@ -35,7 +36,7 @@ func (d *device) chooseHook(q *port, l netlink.Link) {
 	q.At, q.reason = HookXDP, "the driver runs it natively"
 }
 
-// atTC makes tc the hook of a port for which XDP was requested.
+// atTC switches a port to tc although XDP was requested, and logs the reason.
 func (d *device) atTC(q *port, why string) {
 	q.At, q.reason = HookTC, why
 	if d.opts.Hook == HookXDP {
@@ -48,7 +49,8 @@ func (d *device) atTC(q *port, why string) {
 	}
 }
 
-// features returns the XDP features of an interface, from the kernel's netdev family (Linux 6.3).
+// features returns the XDP features of an interface, which it asks from the kernel's netdev family
+// (Linux 6.3).
 func (d *device) features(ifindex int) (f uint64, err error) {
 	err = d.netns.Do(func() error {
 		f, err = netlinkdump.XDPFeatures(ifindex)
@@ -57,10 +59,10 @@ func (d *device) features(ifindex int) (f uint64, err error) {
 	return f, err
 }
 
-// refresh finds out whether XDP programs may send through a port. Its device must accept frames
-// from them (a veth does while its peer polls), and must not have a configured queueing discipline
-// (rate, delay or loss), which such frames would bypass. Otherwise frames go through tc. If this
-// cannot be determined, nothing changes.
+// refresh finds out whether XDP programs may send through a port. Two conditions must hold. The
+// device must accept frames from XDP programs (a veth does while its peer polls). The device must
+// not have a configured queueing discipline (rate, delay or loss), because XDP would bypass it.
+// Otherwise frames leave through tc. If refresh cannot find out, nothing changes.
 func (d *device) refresh(q *port) {
 	if d.opts.Hook == HookTC || q.missing {
 		d.PortMap.SetXDP(q.Number, 0)
@@ -80,7 +82,7 @@ func (d *device) refresh(q *port) {
 	}
 }
 
-// shaped reports whether an interface has a queueing discipline that was configured.
+// shaped reports whether somebody configured a queueing discipline on an interface.
 func (d *device) shaped(ifindex int) (yes bool, err error) {
 	err = d.netns.Do(func() error {
 		yes, err = attach.Shaped(ifindex)

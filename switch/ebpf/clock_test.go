@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// TestClock reads the time in every place where a statement can, and compares it with limits before
-// and after it. A packet has a single time, which lies between the limits.
+// TestClock reads the time in every place where a P4 statement can, and compares it with limits.
+// Each packet must see a single time that lies between the limits.
 func TestClock(t *testing.T) {
 	prog := readProgram(t, "testdata/clock.json")
 	u48 := func(b []byte) uint64 {
 		return uint64(binary.BigEndian.Uint16(b))<<32 | uint64(binary.BigEndian.Uint32(b[2:]))
 	}
 	const mask = 1<<48 - 1
-	// the value of the byte `late` if the limit has passed, and if it has not
+	// the expected value of the byte `late` after the limit has passed, and before
 	late := map[byte][2]byte{2: {1, 0}, 3: {1, 0}, 7: {1, 0}, 9: {1, 2}}
 	eachHook(t, "kernel", func(t *testing.T, h Hook) {
 		c, err := newCaptured(t, prog, h)

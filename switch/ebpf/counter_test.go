@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestCountersLoseNothing counts on all CPUs at once, and sets the counter meanwhile. Afterwards
-// the counter has exactly the set value plus the later packets.
+// TestCountersLoseNothing counts on all CPUs at once and meanwhile sets the counter. Afterwards the
+// counter must be exactly the set value plus the number of later packets.
 func TestCountersLoseNothing(t *testing.T) {
 	const each, name = 1_000_000, "NetcraqIngress.pipeline.events"
 	d := newTestDevice(t)
 	if err := d.Commit(netcraq(t, 128)); err != nil {
 		t.Fatal(err)
 	}
-	d.PortMap.SetPort(memory.Loopback, 1) // the kernel runs the program there
+	d.PortMap.SetPort(memory.Loopback, 1) // The kernel runs the program on the loopback interface.
 	p := d.pipeline
 	k := p.Prog.Counter(name)
 	if got := p.Counters[k.Index].CPUs; got < runtime.NumCPU() {
@@ -36,11 +36,12 @@ func TestCountersLoseNothing(t *testing.T) {
 		}
 		return sum
 	}
-	frame := make([]byte, 100) // not IPv4: counted, and dropped unchanged
+	frame := make([]byte, 100) // not an IPv4 packet: the program counts it and drops it unchanged
 	var done sync.WaitGroup
 	begin := make(chan struct{})
 	run := func(cpu int) {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {

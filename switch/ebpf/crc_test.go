@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestCustomCRC repeatedly changes the parameters of a program's custom CRCs and sends frames in
-// between, in the kernel and on the interpreter, which other tests compare with BMv2.
+// TestCustomCRC repeatedly changes the parameters of a program's custom CRCs and then sends frames.
+// The kernel must give the same results as the interpreter, which other tests compare with BMv2.
 func TestCustomCRC(t *testing.T) {
 	eachHook(t, "crc", func(t *testing.T, h Hook) {
 		prog := readProgram(t, "testdata/hashes.json")
@@ -27,7 +27,7 @@ func TestCustomCRC(t *testing.T) {
 				crc := target.CRC{Polynomial: r.Uint32(), Init: r.Uint32(), XorOut: r.Uint32(),
 					ReflectIn: r.IntN(2) == 0, ReflectOut: r.IntN(2) == 0}
 				custom := k.Algo == "crc16_custom" || k.Algo == "crc32_custom"
-				if custom && round > 0 { // the first round uses the initial parameters
+				if custom && round > 0 { // The first round uses the program's initial parameters.
 					check(t, in.SetCRC(k.Name, crc))
 					check(t, c.pipeline.SetCRC(k.Name, crc))
 					changed++
@@ -44,7 +44,7 @@ func TestCustomCRC(t *testing.T) {
 				for i := range frame {
 					frame[i] = byte(r.Uint32())
 				}
-				frame[5] |= 3 // all headers
+				frame[5] |= 3 // the frame contains all headers
 				var want []stf.Packet
 				for _, o := range in.Process(time.Second, 1, frame) {
 					want = append(want, stf.Packet{Port: o.Port, Frame: o.Frame})

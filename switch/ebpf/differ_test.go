@@ -29,7 +29,7 @@ var (
 		"random frames for each program of TestLikeInterp")
 )
 
-// captured is a switch whose frames do not leave: process returns them.
+// captured is a switch that does not send frames. Its method process returns them instead.
 type captured struct {
 	*device
 	out chan stf.Packet
@@ -45,14 +45,14 @@ func newCaptured(t testing.TB, prog *bmv2json.Program, h Hook) (*captured, error
 	t.Cleanup(func() { d.Close() })
 	c := &captured{d, make(chan stf.Packet, 4096)}
 	d.OnPacketIn(func(b []byte) {
-		if len(b)-4 >= 14 { // an interface sends no shorter frame
+		if len(b)-4 >= 14 { // An interface does not send a shorter frame.
 			c.out <- stf.Packet{Port: binary.NativeEndian.Uint32(b), Frame: b[4:]}
 		}
 	})
 	return c, d.Commit(prog)
 }
 
-// process runs the program on a frame, and waits for the expected number of outgoing frames.
+// process runs the program on a frame, and waits for the expected number of output frames.
 func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet, error) {
 	c.PortMap.SetPort(1, port)
 	program := c.pipeline.TC
@@ -71,7 +71,8 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 			return out, nil
 		}
 	}
-	for { // collect surplus frames that are here already; later ones show up with the next frame
+	// Collect surplus frames that have already arrived. Later frames show up with the next frame.
+	for {
 		select {
 		case p := <-c.out:
 			out = append(out, p)
@@ -84,7 +85,7 @@ func (c *captured) process(port uint32, frame []byte, expect int) ([]stf.Packet,
 	}
 }
 
-// eachHook runs a test at tc and at XDP.
+// eachHook runs a test once at tc and once at XDP.
 func eachHook(t *testing.T, name string, f func(t *testing.T, h Hook)) {
 	for _, h := range []Hook{HookTC, HookXDP} {
 		t.Run(name+"-"+h.String(), func(t *testing.T) { f(t, h) })
@@ -129,7 +130,7 @@ func TestLikeInterp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// our programs send the random numbers that they draw
+			// our own programs put the random numbers that they draw into frames
 			if filepath.Dir(file) != "testdata" && drawsNumbers(prog) {
 				t.Skip("the program draws random numbers")
 			}
@@ -153,8 +154,8 @@ func drawsNumbers(prog *bmv2json.Program) bool {
 	return false
 }
 
-// changeTables removes an entry from every other table that has one, in both engines, or changes
-// the parameters of its action.
+// changeTables changes every other table that has an entry, in both engines. It removes an entry or
+// changes the parameters of the entry's action.
 func changeTables(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *captured,
 	r *rand.Rand, value func(width int) []byte) {
 	for _, table := range prog.Tables() {
@@ -188,7 +189,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 	r *rand.Rand) {
 	value := func(width int) []byte {
 		b := make([]byte, (width+7)/8)
-		if r.IntN(2) == 0 { // small numbers match more often
+		if r.IntN(2) == 0 { // Small numbers match more often.
 			b[len(b)-1] = byte(r.IntN(3))
 		} else {
 			for i := range b {
@@ -256,7 +257,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 			}
 			members = append(members, m)
 		}
-		for range 2 { // in either of the two copies
+		for range 2 { // The pipeline has two copies of a value set, and each call changes one copy.
 			check(t, in.SetValueSet(s.Name, members))
 			check(t, c.pipeline.SetValueSet(s.Name, members))
 		}
@@ -267,7 +268,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		switch n % 40 {
 		case 0: // recompile the program for its tables' present content
 			check(t, c.specialise(true))
-		case 20: // change tables, so that the program's knowledge of them is out of date
+		case 20: // change tables, so that the recompiled program no longer fits them
 			changeTables(t, prog, in, c, r, value)
 		}
 		frame := make([]byte, 16+r.IntN(120))
@@ -278,7 +279,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 				frame[i] = byte(r.Uint32())
 			}
 		}
-		// The kernel runs no program on an IP packet that is shorter than its header.
+		// The kernel does not run a program on an IP packet that is shorter than its header.
 		if binary.BigEndian.Uint16(frame[12:]) == 0x800 ||
 			binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
 			frame[12] = 0
@@ -298,8 +299,8 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 		}
 		expect, runt := len(want), false
 		for _, o := range want {
-			// no room for an Ethernet header: this engine drops the frame, because no interface
-			// would send it
+			// A frame has no room for an Ethernet header. This engine drops such a frame, because
+			// no interface would send it.
 			if len(o.Frame) < 14 {
 				expect, runt = expect-1, true
 			}
@@ -366,7 +367,7 @@ func likeInterp(t *testing.T, prog *bmv2json.Program, in *interp.Pipeline, c *ca
 	t.Logf("%d frames came out", came)
 }
 
-// usesClock reports whether a program's frames may depend on the time of processing, or on queues.
+// usesClock reports whether a program's output may depend on the time of processing or on queues.
 func usesClock(t *testing.T, prog *bmv2json.Program) bool {
 	p, err := memory.NewPlan(prog)
 	check(t, err)

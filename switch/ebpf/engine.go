@@ -20,47 +20,51 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Options configure a switch.
+// Options configures a switch.
 type Options struct {
-	// Why says why this engine was chosen, for messages to operators.
+	// Why is the reason for choosing this engine, for messages to operators.
 	Why string
-	// Hook says where programs are attached.
+	// Hook selects the hook at which the switch attaches its programs.
 	Hook Hook
-	// CPUPort is the port whose frames go to and come from the controller; 0 for none.
+	// CPUPort is the port for frames to and from the controller, or 0 if there is none.
 	CPUPort uint32
 	// DropPort is the value of egress_spec that drops a packet. 0 means v1model's 511.
 	DropPort uint32
-	// OnlyUDP, if not 0, leaves the interfaces to the host except for one UDP port: the program
-	// gets IPv4 packets to or from that port. Tagged packets, fragments and packets with IP options
-	// among these are dropped. All other frames go on to the host's stack. The interfaces keep
-	// their offloads, except for XDP: no offload that is on by default merges plain UDP.
+	// OnlyUDP, if not 0, leaves the interfaces to the host except for one UDP port. The program
+	// receives IPv4 packets to or from that port. The switch drops such packets if they are tagged,
+	// are fragments or have IP options. All other frames go on to the host's stack. The interfaces
+	// keep their offloads, except at XDP: no offload that is on by default merges plain UDP.
 	OnlyUDP uint16
-	// Mark, if not 0, is the mark of the frames that the switch sends, so that other programs at an
-	// interface recognize them. Frames that leave through XDP have no mark.
+	// Mark, if not 0, is the packet mark of the frames that the switch sends, so that other
+	// programs at an interface can recognize them. Frames that leave through XDP have no mark.
 	Mark uint32
-	// LateFilters: with HookClsact, the program's filters come after those of others.
+	// LateFilters, with HookClsact, places the switch's filters after the filters of other
+	// programs.
 	LateFilters bool
-	// After is the name of a program at tcx that runs before the switch's, if it is attached to a
-	// port's interface when the port is created. "": the switch's program runs before all others.
+	// After is the name of another program at tcx. The switch's program runs after that program if
+	// it is attached when the port is created. If After is "", the switch's program runs before all
+	// others.
 	After string
 	// Tap, if not nil, is called with each frame as it arrives at a port and as it leaves through
-	// one. It must not keep the frame. If the process is too slow, it misses frames.
+	// one. Tap must not keep the frame. If the process is too slow, Tap misses frames.
 	Tap func(at time.Time, port uint32, out bool, frame []byte)
-	// Log receives events of ports. nil means slog.Default().
+	// Log receives the events of ports. If it is nil, the switch uses slog.Default().
 	Log *slog.Logger
-	// Restored, if not nil, is called when a program was removed from a port from outside and the
-	// switch has restored it, or failed to. It must not call the switch.
+	// Restored, if not nil, is called after somebody else detached a program from a port and the
+	// switch tried to attach it again. err is nil if that succeeded. Restored must not call the
+	// switch.
 	Restored func(iface string, err error)
 
-	clsact bool // use clsact even if the kernel has tcx, for tests
-	// frames go to OnPacketIn after their port's number (4 bytes), instead of being sent, for tests
-	// without interfaces
+	clsact bool // tests: use clsact even if the kernel has tcx
+	// tests without interfaces: frames go to OnPacketIn, after a 4-byte port number, instead of
+	// being sent
 	captured bool
-	unlocked bool // packets take no lock, for the test that shows why the lock is needed
-	general  bool // the program is not recompiled automatically for its tables' content: for tests
+	unlocked bool // tests: packets take no lock, which shows why the lock is needed
+	// tests: the switch does not automatically recompile the program for its tables' content
+	general bool
 }
 
-// Device is the result of New.
+// Device is the switch that New returns.
 type Device interface {
 	target.Device
 	target.Preparer
@@ -71,22 +75,23 @@ type device struct {
 	opts    Options
 	log     *slog.Logger
 	netns   *attach.Namespace
-	clsact  bool // the kernel has no tcx
+	clsact  bool // set if the switch uses clsact, because the kernel has no tcx
 	watcher *watcher
 	*runtime.Switch
 
-	swapping sync.Mutex    // held while ports change from one program to another; taken before mu
+	swapping sync.Mutex    // held while ports change from one program to another; locked before mu
 	queues   *queues.Watch // nil while no program reads queue depths; guarded by swapping
 
 	mu       sync.Mutex // guards the following fields
 	closed   bool
 	ports    map[uint32]*port
 	pipeline *runtime.Pipeline
-	// interfaces could not be checked, and that was logged
+	// set once the log says that interfaces could not be checked
 	lookupsFail bool
-	looks       int                              // number of checks of the ports so far
-	committed   atomic.Pointer[runtime.Pipeline] // the committed pipeline, for readers without mu
-	// set by Stripe; the switch then does not change the mode itself
+	looks       int // number of checks of all ports so far
+	// the committed pipeline, for code that does not hold mu
+	committed atomic.Pointer[runtime.Pipeline]
+	// set by Stripe; the switch then does not change the locking mode by itself
 	stripesSet atomic.Bool
 
 	handlers sync.Mutex
@@ -94,8 +99,8 @@ type device struct {
 	onDigest func(target.Digest)
 }
 
-// New makes a switch without ports or program, in the network namespace of the calling thread. The
-// error says what the kernel or the process lacks.
+// New creates a switch without ports or a program, in the network namespace of the calling thread.
+// Its error says what the kernel or the process lacks.
 func New(opts Options) (Device, error) {
 	d, err := newDevice(opts)
 	if err != nil {
@@ -180,7 +185,7 @@ func (d *device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// Commit implements [target.Device]. The new program takes over port by port; each packet is
+// Commit implements [target.Device]. The new program takes over port by port. Each packet is
 // processed by exactly one of the two programs.
 func (d *device) Commit(prog *bmv2json.Program) error {
 	p, err := runtime.NewPipeline(prog, d.Switch)
@@ -300,7 +305,7 @@ func (d *device) OnDigest(f func(target.Digest)) {
 	d.handlers.Unlock()
 }
 
-// deliverPacketIn passes a packet-in to the subscriber.
+// deliverPacketIn passes a frame for the controller to the function that OnPacketIn set.
 func (d *device) deliverPacketIn(frame []byte) {
 	d.handlers.Lock()
 	handle := d.onPacket
@@ -308,7 +313,8 @@ func (d *device) deliverPacketIn(frame []byte) {
 	handle(frame)
 }
 
-// tapDelivery passes records of the tap's ring to Options.Tap; nil if there is none.
+// tapDelivery returns the function that passes records of the tap's ring to Options.Tap, or nil if
+// there is no Tap.
 func (d *device) tapDelivery() func(record []byte) {
 	if d.opts.Tap == nil {
 		return nil
@@ -320,14 +326,14 @@ func (d *device) tapDelivery() func(record []byte) {
 	}
 }
 
-// deliverDigest passes a digest to the subscriber.
+// deliverDigest passes a digest to the function that OnDigest set.
 func (d *device) deliverDigest(record []byte) {
 	p := d.committed.Load()
 	if p == nil {
 		return
 	}
 	m, ok := p.DecodeDigest(record)
-	if !ok { // the digest is from a program that is gone
+	if !ok { // a program that has been replaced sent the digest
 		return
 	}
 	d.handlers.Lock()
@@ -364,7 +370,7 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	if d.queues != nil {
-		d.mu.Unlock() // the restoring goroutine needs mu
+		d.mu.Unlock() // the goroutine that restores programs needs mu
 		d.queues.Stop()
 		d.mu.Lock()
 		d.queues = nil
@@ -382,7 +388,7 @@ func (d *device) Close() error {
 		d.pipeline.Close()
 	}
 	if d.netns != nil {
-		d.netns.Close() // waits for running packet-outs
+		d.netns.Close() // Close waits for packet-outs that are being processed.
 	}
 	if d.Switch != nil {
 		d.Switch.Close()

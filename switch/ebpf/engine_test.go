@@ -21,8 +21,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// inNamespace runs the rest of the test on a thread in a network namespace of its own, with the
-// veth pair sw and peer.
+// inNamespace moves the test to a thread in a new network namespace with the veth pair sw and peer.
 func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 	t.Helper()
 	needKernel(t)
@@ -42,7 +41,8 @@ func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 		}
 		home.Close()
 	})
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // avoids unrelated frames
+	// Without IPv6, the kernel sends no unrelated frames.
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "sw"},
 		PeerName: "peer"}); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func inNamespace(t *testing.T) (sw, peer netlink.Link) {
 	return links[0], links[1]
 }
 
-// attached counts the programs on an interface.
+// attached counts the BPF programs that are attached to an interface.
 func attached(t *testing.T, l netlink.Link) int {
 	t.Helper()
 	r, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index,
@@ -173,13 +173,13 @@ func TestPushUnderTraffic(t *testing.T) {
 	t.Logf("%d frames during 10 pushes", frames)
 }
 
-// TestHoldSwitch is not a test: TestKilled runs it as another process, which holds a switch until
-// it is killed.
+// TestHoldSwitch is not a test. TestKilled runs it as a separate process that holds a switch until
+// TestKilled kills the process.
 func TestHoldSwitch(t *testing.T) {
 	if os.Getenv("NETCRAQ_HOLD_SWITCH") == "" {
 		t.Skip("only for TestKilled")
 	}
-	// "holding" must be the first output
+	// The log must stay silent, because TestKilled expects "holding" as the first output.
 	d, err := newDevice(Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +192,8 @@ func TestHoldSwitch(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// TestKilled kills a process with a switch. Nothing of it may stay on the port, and the next switch
-// must start.
+// TestKilled kills a process that runs a switch. No program of the dead switch may stay on the
+// port, and the next switch must start.
 func TestKilled(t *testing.T) {
 	sw, _ := inNamespace(t)
 	for range 2 {

@@ -23,15 +23,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// cables are veth pairs s1-h1, s2-h2, ... in a network namespace of their own: a switch's ports,
-// and packet sockets at the other ends.
+// cables are veth pairs s1-h1, s2-h2, and so on in a network namespace of their own. One end of a
+// pair is a port of the switch. The test has a packet socket at the other end.
 type cables struct {
 	space   netns.NsHandle
 	sockets map[uint32]int
 }
 
-// newCables makes pairs for some ports. The far ends of hidden ports are in a namespace that cannot
-// be found: no process is in it, and it has no name. The test continues in the switch's namespace.
+// newCables creates a veth pair for each of the ports. The far ends of hidden ports are in a
+// namespace that no other process can find: it has no name, and no process is in it. The test
+// continues in the switch's namespace.
 func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	t.Helper()
 	needKernel(t)
@@ -79,10 +80,11 @@ func newCables(t *testing.T, ports []uint32, hidden ...uint32) *cables {
 	return c
 }
 
-// noIPv6 prevents the kernel's own frames on interfaces that are created later.
+// noIPv6 disables IPv6 on interfaces that are created later, so that the kernel sends no frames of
+// its own.
 func noIPv6() { _ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) }
 
-// plug creates the pair for one port.
+// plug creates the veth pair of one port.
 func (c *cables) plug(t *testing.T, n uint32) {
 	t.Helper()
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", n), MTU: 9000},
@@ -95,7 +97,8 @@ func (c *cables) plug(t *testing.T, n uint32) {
 	}
 }
 
-// listen opens a packet socket at the far end of a pair, in the calling thread's namespace.
+// listen opens a packet socket at the far end of a veth pair. The calling thread must be in the far
+// end's namespace.
 func (c *cables) listen(t *testing.T, n uint32) {
 	t.Helper()
 	l, err := netlink.LinkByName(fmt.Sprintf("h%d", n))
@@ -119,8 +122,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// take waits until the expected number of frames has left the ports, and a moment longer, and
-// returns all frames, sorted. 802.1Q tags that the kernel has taken out are put back.
+// take waits until the expected number of frames has left the ports, and then a moment longer. It
+// returns all frames, sorted. It puts 802.1Q tags that the kernel removed back into the frames.
 func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	out := c.takeInOrder(t, expect)
@@ -131,13 +134,15 @@ func (c *cables) take(t *testing.T, expect int) []stf.Packet {
 	return out
 }
 
-// takeInOrder is take with the frames sorted by port, and in order of arrival at each port.
+// takeInOrder does what take does, but it sorts frames only by port and keeps each port's order of
+// arrival.
 func (c *cables) takeInOrder(t *testing.T, expect int) []stf.Packet {
 	t.Helper()
 	return c.takeWithin(t, expect, 10*time.Second)
 }
 
-// takeWithin is takeInOrder with a time limit, for tests that repeat a frame until one arrives.
+// takeWithin does what takeInOrder does within a time limit, for tests that repeat a frame until
+// one arrives.
 func (c *cables) takeWithin(t *testing.T, expect int, patience time.Duration) []stf.Packet {
 	t.Helper()
 	var out []stf.Packet
@@ -162,7 +167,8 @@ func (c *cables) takeWithin(t *testing.T, expect int, patience time.Duration) []
 	return out
 }
 
-// withTag puts back the tag in struct tpacket_auxdata (packet(7)).
+// withTag puts a removed 802.1Q tag back into a frame. The tag is in struct tpacket_auxdata
+// (packet(7)).
 func withTag(t *testing.T, frame, control []byte) []byte {
 	t.Helper()
 	messages, err := unix.ParseSocketControlMessage(control)
@@ -204,7 +210,8 @@ func setHooksEntries(t *testing.T, p target.Pipeline, ports []uint32) {
 var floodReplicas = []target.Replica{{Port: 1, Instance: 11}, {Port: 2, Instance: 12},
 	{Port: 2, Instance: 13}, {Port: 3, Instance: 14}}
 
-// hooksFrame is a frame of a given size to one of the destinations, with up to two tags.
+// hooksFrame returns a frame of a given size to one of the destinations of hooks.p4, with up to two
+// tags.
 func hooksFrame(dst byte, size int, tags ...uint16) []byte {
 	f := []byte{2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 1, 0}
 	for _, tag := range tags {
@@ -217,7 +224,8 @@ func hooksFrame(dst byte, size int, tags ...uint16) []byte {
 	return f
 }
 
-// hooksWant returns the frames that hooks.p4 must send for a frame; count is the frame's number.
+// hooksWant returns the frames that hooks.p4 must send for an incoming frame. count is the number
+// of that frame.
 func hooksWant(frame []byte, count uint32) []stf.Packet {
 	f, dst := bytes.Clone(frame), frame[5]
 	switch {
@@ -248,8 +256,8 @@ func hooksWant(frame []byte, count uint32) []stf.Packet {
 	}
 }
 
-// TestHooks sends frames through ports of every kind and mix. Each must leave as expected, with the
-// register counting it once.
+// TestHooks sends frames through every combination of kinds of ports. Each frame must leave as
+// expected, and the program's register must count it once.
 func TestHooks(t *testing.T) {
 	ports := []uint32{1, 2, 3, 4}
 	for _, c := range []struct {
@@ -348,9 +356,9 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestShorterThanItsTransport: frames lose headers, so that they end before the position of their
-// transport header, which the kernel has recorded for frames of a packet socket. tc cannot truncate
-// a frame that far, so it pads such frames with zeros. XDP does not.
+// TestShorterThanItsTransport removes headers, so that a frame ends before the transport header's
+// offset, which the kernel recorded when a packet socket sent the frame. tc cannot truncate a frame
+// that far, so it pads the frame with zeros. XDP does not pad it.
 func TestShorterThanItsTransport(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -359,8 +367,8 @@ func TestShorterThanItsTransport(t *testing.T) {
 			for in, fd := range cables.sockets {
 				l, err := netlink.LinkByName(fmt.Sprintf("h%d", in))
 				check(t, err)
-				// The kernel's code that locates the transport header sees an IPv4 packet after the
-				// addresses.
+				// The kernel's code that locates the transport header assumes that an IPv4 packet
+				// follows the addresses.
 				to := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Halen: 6,
 					Ifindex: l.Attrs().Index}
 				for _, size := range []int{34, 37, 40, 41, 90} {

@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// udpFrame is an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to 10.9.0.1.
-// fragment is IPv4's word of flags and offset.
+// udpFrame returns an Ethernet frame to 02:00:00:00:00:00 with an IPv4 packet from 10.9.0.2 to
+// 10.9.0.1. fragment is the IPv4 field with flags and offset.
 func udpFrame(from, to uint16, options []byte, fragment uint16) []byte {
 	f := append([]byte{2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0}, make([]byte, 20)...)
 	ip := f[14:]
@@ -41,11 +41,10 @@ func udpFrame(from, to uint16, options []byte, fragment uint16) []byte {
 	f = binary.BigEndian.AppendUint16(f, from)
 	f = binary.BigEndian.AppendUint16(f, to)
 	f = binary.BigEndian.AppendUint16(f, 8+payload)
-	return append(f, make([]byte, 2+payload)...) // checksum 0: none
+	return append(f, make([]byte, 2+payload)...) // a checksum of 0 stands for no checksum
 }
 
-// patience is how long to wait for an expected frame, also on a busy machine, or for an unexpected
-// one.
+// patience returns how long to wait for a frame. An expected frame may be late on a busy machine.
 func patience(expected bool) time.Duration {
 	if expected {
 		return 5 * time.Second
@@ -53,9 +52,9 @@ func patience(expected bool) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// TestOnlyUDP sends frames to a port that the switch shares with the host, and checks who gets
-// them. The host has a socket on the switch's UDP port, and one on another port. The program sends
-// everything back.
+// TestOnlyUDP sends frames to a port that the switch shares with the host, and checks who receives
+// them. The host has a socket on the switch's UDP port, and a socket on another port. The program
+// returns every frame to its sender.
 func TestOnlyUDP(t *testing.T) {
 	const udpPort, other = 20035, 7
 	noop := []byte{1, 1, 1, 1}
@@ -66,9 +65,9 @@ func TestOnlyUDP(t *testing.T) {
 	cases := []struct {
 		name    string
 		frame   []byte
-		program bool // the program gets the frame, and sends it back
-		socket  int  // the port of the host's socket that gets it; 0: none
-		answer  bool // the host's stack answers (ARP)
+		program bool // the program receives the frame and returns it
+		socket  int  // the port of the host's socket that receives the frame; 0 for none
+		answer  bool // the host's stack answers the frame (ARP)
 	}{
 		{name: "to the port", frame: udpFrame(other, udpPort, nil, 0), program: true},
 		{name: "from the port", frame: udpFrame(udpPort, other, nil, 0), program: true},
@@ -132,7 +131,7 @@ func TestOnlyUDP(t *testing.T) {
 						return false
 					}
 					if c.answer {
-						return f[21] == 2 // an ARP reply
+						return f[21] == 2 // the frame is an ARP reply
 					}
 					return len(f) == len(c.frame) && f[23] == 17
 				}); got != (c.program || c.answer) {
@@ -146,7 +145,7 @@ func TestOnlyUDP(t *testing.T) {
 					}
 				}
 			}
-			// A packet-out always belongs to the program, whatever its contents.
+			// A packet-out always goes to the program, whatever it contains.
 			check(t, d.PacketOut(append([]byte{2, 0, 0, 0, 0, 0}, make([]byte, 54)...)))
 			if !back(true, func(f []byte) bool {
 				return len(f) == 60 &&
@@ -158,11 +157,12 @@ func TestOnlyUDP(t *testing.T) {
 	}
 }
 
-// sharing is a switch that shares the end of a cable with the host, and a sender at the other end.
+// sharing is a switch that shares an interface with the host, and a sender at the other end of the
+// cable.
 type sharing struct {
 	t    *testing.T
 	send func(...[]byte)
-	// inPages is send for frames whose headers a program cannot access directly.
+	// inPages sends frames whose headers an XDP or tc program cannot access directly.
 	inPages func(...[]byte)
 	host    *udptest.Recorder
 	make    func(from, to uint16) udptest.Packet
@@ -195,7 +195,7 @@ func newSharing(t *testing.T) (*sharing, func(Hook)) {
 	}
 }
 
-// settle returns the packets that the host's stack has received.
+// settle waits for and returns the packets that the host's stack has received.
 func (s *sharing) settle() [][]byte {
 	s.t.Helper()
 	const sentinel = 99
@@ -206,8 +206,8 @@ func (s *sharing) settle() [][]byte {
 		})
 }
 
-// arrive sends a packet in all encapsulations, and returns the names of those that reach the host's
-// stack.
+// arrive sends a packet in every encapsulation. It returns the names of the encapsulations with
+// which the packet reached the host's stack.
 func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string) {
 	s.t.Helper()
 	p := s.make(from, to)
@@ -224,9 +224,9 @@ func (s *sharing) arrive(send func(...[]byte), from, to uint16) (names []string)
 	return names
 }
 
-// TestHostFilterWrapped sends packets of the program's port in all encapsulations: the host gets
-// none of them, and it gets all other packets as without a switch. The same holds for frames with
-// random changes.
+// TestHostFilterWrapped sends packets in every encapsulation. The host must not receive packets of
+// the program's port, and must receive all other packets as if there were no switch. The same holds
+// for frames with random changes.
 func TestHostFilterWrapped(t *testing.T) {
 	const other = 9
 	for _, hook := range []Hook{HookTC, HookClsact, HookXDP} {
@@ -245,7 +245,7 @@ func TestHostFilterWrapped(t *testing.T) {
 				}
 			}
 			start(hook)
-			// With this offload, the device would show XDP a tagged frame as an untagged one.
+			// If this offload is on, the device shows XDP a tagged frame without its tag.
 			if on, err := offload.IsOn("sw", offload.RxVLAN); err != nil ||
 				on != (hook != HookXDP) {
 				t.Errorf("rx-vlan-offload is on: %v (%v)", on, err)
@@ -262,8 +262,8 @@ func TestHostFilterWrapped(t *testing.T) {
 				}
 				missing := slices.DeleteFunc(slices.Clone(names),
 					func(n string) bool { return slices.Contains(got, n) })
-				// the kernel has removed one tag, so 5 more are within the number that the filter
-				// looks through
+				// At tc, the kernel has already removed one tag, so the filter looks through the 5
+				// that are left.
 				want := "6 priority tags, 100 priority tags"
 				if hook == HookXDP {
 					want = "5 priority tags, " + want

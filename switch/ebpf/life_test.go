@@ -20,13 +20,13 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// kinds are the ways in which a switch can be attached.
+// kinds are the hooks at which a switch can be attached.
 var kinds = map[string]Options{
 	"tc": {Hook: HookTC}, "clsact": {Hook: HookTC, clsact: true}, "xdp": {Hook: HookXDP},
 	"xdp-clsact": {Hook: HookXDP, clsact: true},
 }
 
-// startHooks makes a switch that runs hooks.p4 on some of the cables.
+// startHooks starts a switch that runs hooks.p4. Its ports are some of the cables.
 func startHooks(t *testing.T, opts Options, ports ...uint32) *device {
 	t.Helper()
 	d, err := newDevice(opts)
@@ -40,7 +40,7 @@ func startHooks(t *testing.T, opts Options, ports ...uint32) *device {
 	return d
 }
 
-// TestPushes pushes programs while frames pass, including frames that XDP passes to tc. All frames
+// TestPushes pushes programs while frames pass, including frames that XDP passes to tc. Each frame
 // must leave exactly once.
 func TestPushes(t *testing.T) {
 	for name, opts := range kinds {
@@ -93,8 +93,8 @@ func TestPushes(t *testing.T) {
 	}
 }
 
-// stateOf describes the settings that a switch may change on the interfaces of this thread's
-// namespace.
+// stateOf describes all interface settings that a switch may change, for the interfaces in the
+// thread's namespace.
 func stateOf(t *testing.T) string {
 	t.Helper()
 	links, err := netlink.LinkList()
@@ -132,8 +132,8 @@ func stateOf(t *testing.T) string {
 	return strings.Join(out, "\n")
 }
 
-// TestHoldHooks is not a test: TestKilledAndStarted runs it as another process, which holds a
-// switch until it is killed.
+// TestHoldHooks is not a test. TestKilledAndStarted runs it as a separate process that holds a
+// switch until TestKilledAndStarted kills the process.
 func TestHoldHooks(t *testing.T) {
 	kind := os.Getenv("NETCRAQ_HOLD_HOOKS")
 	if kind == "" {
@@ -141,14 +141,14 @@ func TestHoldHooks(t *testing.T) {
 	}
 	offload.Dir = os.Getenv("NETCRAQ_TEST_RECORDS")
 	opts := kinds[kind]
-	opts.Log = slog.New(slog.DiscardHandler) // "holding" must be the first output
+	opts.Log = slog.New(slog.DiscardHandler) // the test expects "holding" as the first output
 	startHooks(t, opts, 1, 2)
 	println("holding")
 	time.Sleep(time.Minute)
 }
 
-// TestKilledAndStarted kills a switch and starts another one, of any kind. After the second has
-// ended normally, all interfaces must be in their original state.
+// TestKilledAndStarted kills a switch and starts another one, of any kind. After the second switch
+// has ended normally, all interfaces must be in their original state.
 func TestKilledAndStarted(t *testing.T) {
 	for first := range kinds {
 		for second, opts := range kinds {
@@ -186,7 +186,8 @@ func TestKilledAndStarted(t *testing.T) {
 	}
 }
 
-// TestComesBack deletes and recreates the interface of a port. It must become the port again.
+// TestComesBack deletes and recreates the interface of a port. The new interface must become the
+// port again.
 func TestComesBack(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +198,8 @@ func TestComesBack(t *testing.T) {
 			check(t, netlink.LinkDel(l))
 			c.plug(t, 2)
 			c.listen(t, 2)
-			// In both directions: the port belongs to the switch at once, but the kernel drops
-			// frames that leave by it until it has noticed the carrier.
+			// This runs in both directions. The port belongs to the switch at once, but the kernel
+			// drops frames that leave by the port until it has noticed the carrier.
 			for _, way := range []struct{ from, to uint32 }{{2, 1}, {1, 2}} {
 				eventually(t, 20*time.Second, func() string {
 					_, err := unix.Write(c.sockets[way.from], hooksFrame(byte(way.to), 100))
@@ -223,8 +224,9 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestCabled connects two switches: port 2 of both is an end of the same pair. Frames pass through
-// both. After both have ended, in any order, everything is in its original state.
+// TestCabled connects two switches by a veth pair, whose ends are port 2 of both switches. Frames
+// pass through both switches. After both have ended, in any order, all interfaces must be in their
+// original state.
 func TestCabled(t *testing.T) {
 	for name, opts := range kinds {
 		for _, firstGoes := range []string{"left", "right"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusedByTheVerifier are programs of p4c, p4-learning and p4-guide that are too complex for the
-// kernel's verifier, with the reason. The file's name may have a prefix.
+// refusedByTheVerifier lists programs of p4c, p4-learning and p4-guide that are too complex for the
+// kernel's verifier, with the reason. A key is the end of a file's name.
 var refusedByTheVerifier = map[string]string{
 	"axon.json":                  "more than a million instructions",
 	"parser_dc_full.json":        "more than a million instructions",
@@ -34,10 +34,10 @@ func known(file string) bool {
 	return false
 }
 
-// TestLoads compiles every program with the interpreter. It loads those that the interpreter
-// accepts into the kernel, as a switch with interfaces does, with and without a CPU port, at both
-// hooks. A program may be refused for a construct that this engine does not support; it is then
-// skipped, with the reason. Errors of the translator and refusals by the verifier are failures.
+// TestLoads compiles every program that the interpreter accepts and loads it into the kernel. It
+// does this as a switch with interfaces does, with and without a CPU port, at both hooks. If this
+// engine does not support a construct of a program, the test skips the program and names the
+// construct. Errors of the translator and refusals by the verifier are failures.
 func TestLoads(t *testing.T) {
 	needKernel(t)
 	kinds := []Options{{Hook: HookTC}, {Hook: HookTC, CPUPort: 510}, {Hook: HookXDP},

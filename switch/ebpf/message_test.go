@@ -16,12 +16,12 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// heard collects a program's messages from the log.
+// heard is a log handler that collects a program's messages.
 type heard struct {
 	slog.Handler
 	mu    sync.Mutex
 	texts []string
-	wait  chan struct{} // closed when the log may continue
+	wait  chan struct{} // the handler blocks until this channel is closed
 }
 
 func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
@@ -49,8 +49,9 @@ func (h *heard) all() []string {
 	return slices.Clone(h.texts)
 }
 
-// TestMessages: a program's messages from the kernel equal the interpreter's. If the log is
-// blocked, the ring fills up, lost messages are counted, and packets pass as before.
+// TestMessages compares the log messages of a program in the kernel with those of the interpreter.
+// If the log is blocked, the ring fills up. The switch must then count lost messages, and packets
+// must pass as before.
 func TestMessages(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/stateful.json")
 	frame := func(op byte, index uint16, value uint64) []byte {

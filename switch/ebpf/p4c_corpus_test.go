@@ -13,9 +13,9 @@ import (
 )
 
 // TestP4CCorpus runs the STF files of p4c's own v1model programs in the kernel, at tc. It skips
-// programs that the compiler or the kernel refuses, with the reason, and frames that are shorter
-// than Ethernet's header, which no interface carries. Programs that fail must be listed in
-// testdata/p4c-known-failures.txt, and listed programs must fail.
+// programs that the compiler or the kernel refuses, and names the reason. It also skips frames that
+// are shorter than an Ethernet header, because no interface carries them.
+// testdata/p4c-known-failures.txt must list exactly the programs that fail.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv("NETCRAQ_P4C_CORPUS")
 	if root == "" {
@@ -43,7 +43,7 @@ func TestP4CCorpus(t *testing.T) {
 			program := strings.TrimSuffix(f, ".stf") + ".p4"
 			source, err := os.ReadFile(program)
 			if os.IsNotExist(err) || !bytes.Contains(source, []byte(c.include)) {
-				continue // its program is in another folder, or is for another architecture
+				continue // the file's program is in another folder, or is for another architecture
 			}
 			check(t, err)
 			name := c.folder + "/" + strings.TrimSuffix(filepath.Base(f), ".stf")

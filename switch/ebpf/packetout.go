@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// PacketOut implements [target.Device]: it runs the program on the frame as if it had come in by
-// the CPU port.
+// PacketOut implements [target.Device]. It runs the program on the frame as if the frame had
+// arrived at the CPU port.
 func (d *device) PacketOut(frame []byte) error {
 	d.mu.Lock()
 	p := d.pipeline
@@ -25,11 +25,12 @@ func (d *device) PacketOut(frame []byte) error {
 		return fmt.Errorf("packet-out of %d bytes (%d to %d): %w", len(frame),
 			memory.PacketOutLeast, memory.PacketOutMax, target.ErrInvalid)
 	}
-	return d.netns.Do(func() error { // only one at a time, because there is a single thread
+	// Packet-outs run one at a time, because there is a single thread.
+	return d.netns.Do(func() error {
 		copy(d.PacketOuts.Mem[memory.PacketOutFrame:], frame)
 		d.PacketOuts.Store(memory.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(memory.PacketOutLength, 0)
-		start := make([]byte, 64) // the kernel reads the EtherType from these bytes
+		start := make([]byte, 64) // The kernel reads the EtherType from these bytes.
 		copy(start, frame)
 		if _, err := p.TC.Run(&ebpf.RunOptions{Data: start}); err != nil {
 			return fmt.Errorf("packet-out of %d bytes: %w", len(frame), err)

@@ -16,18 +16,21 @@ import (
 // port is one port with its interface.
 type port struct {
 	target.Port
-	attach.Attachment              // nothing is attached while no program is committed
+	attach.Attachment              // empty while no program is committed
 	reason            string       // why the port uses this hook
 	peer              *attach.Peer // nil except for a veth at XDP
-	// the interface's counts when it became the port, and when they were last read
+	// zero and seen are the interface's packet counters: when the interface became the port, and
+	// when they were last read.
 	zero, seen target.PortCounters
 	settings   *offload.Change
-	tags       *offload.Change // offload settings for tags, too, if frames are processed at XDP
-	missing    bool            // the interface is not there
-	unrepaired bool            // a program was removed from outside, and it cannot be restored
+	// change of the offload for 802.1Q tags that must be undone; nil unless the port is at XDP
+	tags    *offload.Change
+	missing bool // set while the interface does not exist
+	// set while the switch cannot restore a program that somebody else detached
+	unrepaired bool
 }
 
-// setInterface assigns an interface to a port; 0: none.
+// setInterface assigns an interface to a port. An ifindex of 0 stands for no interface.
 func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {
@@ -38,8 +41,8 @@ func (d *device) setInterface(number uint32, ifindex int) {
 	d.PortMap.SetInterface(number, ifindex, some)
 }
 
-// attach attaches a pipeline's programs to a port. Call finish when all frames that were in flight
-// have left.
+// attach attaches a pipeline's programs to a port. The caller must call finish once all frames that
+// were in flight have left.
 func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error) {
 	finish = func() {}
 	if q.missing {
@@ -50,7 +53,7 @@ func (d *device) attach(q *port, p *runtime.Pipeline) (finish func(), err error)
 		return err
 	})
 	if err != nil && q.At == HookXDP && q.XDP == nil && q.Attached() {
-		// The driver refused XDP. At tc the port works as well.
+		// The driver refused XDP, but tc also works.
 		d.atTC(q, err.Error())
 		err = nil
 	}
@@ -112,10 +115,11 @@ func (d *device) openPort(q *port) error {
 	q.seen = q.zero
 	_ = d.netns.Do(func() error {
 		var err error
-		// Otherwise a program would see one large frame in place of several.
+		// Generic and large receive offload must be off. Otherwise a program would receive one
+		// large frame instead of several frames.
 		off := []offload.Setting{offload.GenericReceive, offload.LargeReceive}
 		if d.opts.OnlyUDP != 0 {
-			off = nil // keep TCP's offloads, which make the host faster
+			off = nil // The host's TCP is faster with its offloads, so they stay on.
 		}
 		if q.settings, err = offload.Off(q.Iface, index, off...); err != nil {
 			d.log.Warn("frames that came in one by one may be seen as one, "+
@@ -193,7 +197,8 @@ func countersOf(l netlink.Link) target.PortCounters {
 		TxBytes: s.TxBytes, TxDropped: s.TxDropped}
 }
 
-// Ports implements [target.Device]. The counts are those of the interfaces since they became ports.
+// Ports implements [target.Device]. It counts an interface's packets from the time at which the
+// interface became a port.
 func (d *device) Ports() map[target.Port]target.PortCounters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,8 +2,8 @@ package ebpf
 
 import "github.com/netcraq/netcraq/switch/queues"
 
-// watchQueues counts packets that wait at ports while the running program reads queue depths. The
-// caller holds d.swapping, but not d.mu.
+// watchQueues counts the packets that wait at ports, as long as the running program reads queue
+// depths. The caller holds d.swapping, but not d.mu.
 func (d *device) watchQueues() {
 	d.mu.Lock()
 	wanted := !d.closed && d.pipeline != nil && d.pipeline.ReadsQueueDepth()
@@ -23,7 +23,7 @@ func (d *device) watchQueues() {
 	}
 }
 
-// portNames are the ports' interfaces.
+// portNames returns the names of the ports' interfaces.
 func (d *device) portNames() map[uint32]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

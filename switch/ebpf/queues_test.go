@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// TestQueues: a packet enters its port's queue between ingress and egress, whatever ingress has
-// assigned, and leaves it at once. Both engines show this.
+// TestQueues checks that a packet enters its port's queue between ingress and egress, whatever
+// ingress has assigned, and leaves the queue at once. It tests both engines.
 func TestQueues(t *testing.T) {
 	prog := readProgram(t, "testdata/queues.json")
 	look := func(engine string, frame []byte) {
@@ -59,8 +59,8 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// TestNoPriorities: a program that gives packets priorities is refused, because no queue would
-// apply them.
+// TestNoPriorities checks that the engine refuses a program that gives packets priorities, because
+// no queue would apply the priorities.
 func TestNoPriorities(t *testing.T) {
 	needKernel(t)
 	d := newTestDevice(t)
@@ -71,8 +71,8 @@ func TestNoPriorities(t *testing.T) {
 	}
 }
 
-// TestQueueRate: the interpreter's queue sends 500 packets per second, in order of arrival. No
-// packet may leave sooner, by the switch's own clock.
+// TestQueueRate limits the interpreter's queue to 500 packets per second. The queue must keep the
+// packets' order, and no packet may leave sooner than the rate allows by the switch's own clock.
 func TestQueueRate(t *testing.T) {
 	if os.Getenv("NETCRAQ_QUEUE_RATE") == "" {
 		inOwnNamespace(t, "NETCRAQ_QUEUE_RATE")
@@ -117,8 +117,9 @@ func TestQueueRate(t *testing.T) {
 	}
 }
 
-// inOwnNamespace runs a test in a new process, with variable set, in a network namespace of its
-// own. The interpreter's threads are in the process's namespace.
+// inOwnNamespace runs a test in a new process in a new network namespace. It sets variable in the
+// process's environment. A separate process is necessary because the interpreter's threads are in
+// the process's namespace.
 func inOwnNamespace(t *testing.T, variable string) {
 	t.Helper()
 	needKernel(t)
@@ -137,7 +138,7 @@ func inOwnNamespace(t *testing.T, variable string) {
 	}
 }
 
-// cablesHere creates pairs in the process's namespace.
+// cablesHere creates veth pairs in the process's namespace.
 func cablesHere(t *testing.T, ports ...uint32) *cables {
 	t.Helper()
 	c := &cables{sockets: map[uint32]int{}}
@@ -150,9 +151,9 @@ func cablesHere(t *testing.T, ports ...uint32) *cables {
 	return c
 }
 
-// TestQueueDepth stops the frames that leave by a port, and checks that a program sees the number
-// of waiting packets, which is 0 if nothing waits. The interpreter's threads are in the process's
-// namespace.
+// TestQueueDepth stops the frames that leave by a port, and checks that a program sees how many
+// packets wait: 0 if none does. The interpreter's part runs in its own process, because the
+// interpreter's threads are in the process's namespace.
 func TestQueueDepth(t *testing.T) {
 	if _, err := exec.LookPath("tc"); err != nil {
 		t.Skip("no tc (iproute2) on PATH")
@@ -210,14 +211,15 @@ func queueDepth(t *testing.T, c *cables, d target.Device) {
 		}
 		return got
 	}
-	// The time for counting waiting packets depends on the machine; a busy one gets more.
+	// A busy machine needs longer to count waiting packets, so each try pauses for longer than the
+	// one before.
 	const waiting = 5
 	var before, behind uint32
 	for pause := 5 * queues.Interval; before == 0; pause *= 2 {
 		if pause > 10*time.Second {
 			t.Fatalf("a frame that waits for %d others saw none for %v", waiting, pause/2)
 		}
-		send(0) // leaves at once, with the tokens of a new bucket
+		send(0) // the frame leaves at once, with the tokens of a new bucket
 		before, behind = depth(take(1)[0].Frame)
 		if pause == 5*queues.Interval && (before != 0 || behind != 0) {
 			t.Fatalf("a frame that waits for none saw %d and %d", before, behind)
@@ -228,7 +230,7 @@ func queueDepth(t *testing.T, c *cables, d target.Device) {
 		time.Sleep(pause)
 		send(1)
 		tc("qdisc change dev s1 root " + fast)
-		send(2) // the discipline checks its clock when a frame comes
+		send(2) // The queueing discipline checks its clock when a frame arrives.
 		before, behind = depth(take(waiting + 2)[waiting].Frame)
 		tc("qdisc change dev s1 root " + slow)
 	}

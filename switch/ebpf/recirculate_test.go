@@ -20,20 +20,20 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// recirculatePorts are the ports of the tests below, CPUPort is the controller's.
+// recirculatePorts are the ports of the tests below. CPUPort is the port for the controller.
 var recirculatePorts = []uint32{1, 2, 3, 4, 5, 6}
 
 const recirculateCPUPort = 510
 
-// recirculation is a program whose packets pass it several times, on real interfaces and on the
-// interpreter.
+// recirculation runs a program in which packets pass the pipeline several times. It runs the
+// program on real interfaces and on the interpreter.
 type recirculation struct {
 	cables     *cables
 	kernel     *device
 	interp     *interp.Pipeline
 	cpuPort    uint32
-	controller chan []byte // packet-ins
-	selection  int         // which parts of the program are used
+	controller chan []byte // the frames that the kernel's switch sends to the controller
+	selection  int         // the parts of the program that are in use
 }
 
 func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recirculation {
@@ -55,7 +55,7 @@ func newRecirculation(t *testing.T, prog *bmv2json.Program, opts Options) *recir
 	return a
 }
 
-// commit makes both run a program.
+// commit commits a program to both engines.
 func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 	t.Helper()
 	check(t, a.kernel.Commit(prog))
@@ -68,7 +68,7 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 				{Port: 3, Instance: 101}}))
 		check(t, p.SetMulticastGroup(8, []target.Replica{}))
 		check(t, p.SetCloneSession(5, &target.CloneSession{Replicas: []target.Replica{{Port: 4}}}))
-		// a port by which the packet itself leaves, too
+		// The session copies to a port through which the original packet leaves, too.
 		check(t, p.SetCloneSession(9,
 			&target.CloneSession{Replicas: []target.Replica{{Port: 1, Instance: 9}}}))
 		check(t, p.SetCloneSession(6,
@@ -84,7 +84,8 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 	}
 }
 
-// frame is a random frame for copies.p4: ingress operation, egress operation, argument, round.
+// frame returns a random frame for copies.p4. Its first bytes are ingress operation, egress
+// operation, argument and round.
 func (a *recirculation) frame(r *rand.Rand) []byte {
 	frame := make([]byte, 30+r.IntN(60))
 	for i := range frame {
@@ -92,25 +93,26 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	}
 	frame[0], frame[1], frame[2], frame[3], frame[4] = byte(r.IntN(10)), byte(r.IntN(6)), 0,
 		byte([]int{5, 6, 7, 8, 9, 10, 20}[r.IntN(7)]), byte(r.IntN(4))
-	if frame[0] == 5 { // truncation to this many bytes: an interface sends at least 14
+	// The program truncates the frame to this many bytes. An interface sends at least 14.
+	if frame[0] == 5 {
 		frame[3] = byte(40 + r.IntN(40))
 	}
-	if frame[0] == 8 { // ... also for multicast copies that egress truncates
+	if frame[0] == 8 { // Multicast copies that egress truncates must also keep at least 14 bytes.
 		frame[1] = 0
 	}
 	if frame[0] == 7 && a.cpuPort != 0 && r.IntN(2) == 0 {
 		binary.BigEndian.PutUint16(frame[2:], uint16(a.cpuPort))
 	}
-	frame[12], frame[13] = 0x88, 0xb5 // a type for local experiments
+	frame[12], frame[13] = 0x88, 0xb5 // the EtherType for local experiments
 	return frame
 }
 
-// compare sends a frame to both, and reports whether the interpreter sent anything. For the CPU
-// port it uses a packet-out.
+// compare sends a frame to both engines, and reports whether the interpreter sent anything. If port
+// is the CPU port, the frame is a packet-out.
 func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	t.Helper()
 	var want []stf.Packet
-	wanted := 0 // number of frames that leave by interfaces
+	wanted := 0 // number of frames that must leave by interfaces
 	for _, o := range a.interp.Process(time.Second, port, bytes.Clone(frame)) {
 		if len(o.Frame) < 14 || !slices.Contains(recirculatePorts, o.Port) &&
 			(o.Port != a.cpuPort || a.cpuPort == 0) {
@@ -128,8 +130,8 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 	}
 	got, byPort := a.cables.takeInOrder(t, wanted), func(l []stf.Packet) func(i, j int) bool {
 		if a.kernel.opts.Hook == HookXDP {
-			// The far ends of cables poll, and pass a poll's frames to packet sockets grouped by
-			// protocol, not in the order of sending.
+			// The kernel groups the frames of one poll by protocol before packet sockets receive
+			// them, so they do not arrive in the order of sending.
 			return func(i, j int) bool {
 				return l[i].Port < l[j].Port || l[i].Port == l[j].Port &&
 					bytes.Compare(l[i].Frame, l[j].Frame) < 0
@@ -159,8 +161,9 @@ func (a *recirculation) compare(t *testing.T, port uint32, frame []byte) bool {
 }
 
 // TestRecirculate sends random frames through a program that clones, resubmits, recirculates,
-// multicasts and truncates, in ingress and in egress, on real interfaces at both hooks. The
-// outgoing frames must equal the interpreter's, at tc in the same order at each port.
+// multicasts and truncates, in ingress and in egress. It uses real interfaces at both hooks. The
+// outgoing frames must equal the interpreter's frames. At tc they must also leave each port in the
+// same order.
 func TestRecirculate(t *testing.T) {
 	prog := readProgram(t, "../stf/testdata/copies.json")
 	for i, hook := range []Hook{HookTC, HookXDP} {
@@ -183,8 +186,9 @@ func TestRecirculate(t *testing.T) {
 	}
 }
 
-// TestCopiesOfManyLengths: egress truncates each copy to another length. The controller's copy is
-// shorter than the copy that leaves after it by a port, which must have its complete bytes.
+// TestCopiesOfManyLengths uses a program whose egress truncates each copy to another length. The
+// controller's copy is shorter than the copy that leaves after it through a port. The longer copy
+// must still have all its bytes.
 func TestCopiesOfManyLengths(t *testing.T) {
 	text, err := os.ReadFile("../stf/testdata/copies.json")
 	check(t, err)
@@ -192,7 +196,7 @@ func TestCopiesOfManyLengths(t *testing.T) {
 	if len(fixed.FindAll(text, -1)) != 1 {
 		t.Fatal("the program does not cut to 40 bytes in one place")
 	}
-	// the length is 40 bytes, plus 8 times the replica's instance
+	// a copy is truncated to 40 bytes plus 8 times the replica's instance
 	prog, err := bmv2json.Parse(fixed.ReplaceAll(text, []byte(`$1{"type": "expression", "value": {"type": "expression",
 		"value": {"op": "+", "left": {"type": "hexstr", "value": "0x00000028"}, "right": {"type": "expression",
 		"value": {"op": "<<", "left": {"type": "field", "value": ["standard_metadata", "egress_rid"]},
@@ -205,7 +209,8 @@ func TestCopiesOfManyLengths(t *testing.T) {
 			for range 100 {
 				frame := a.frame(r)
 				frame = append(frame, make([]byte, 90-len(frame))...)
-				frame[0], frame[1], frame[2], frame[3] = 1, 4, 0, 9 // to the group with the controller
+				// send the frame to the multicast group that contains the controller
+				frame[0], frame[1], frame[2], frame[3] = 1, 4, 0, 9
 				for i := 14; i < len(frame); i++ {
 					frame[i] = byte(1 + r.IntN(255))
 				}
@@ -217,9 +222,9 @@ func TestCopiesOfManyLengths(t *testing.T) {
 	}
 }
 
-// TestRecirculateInParts is TestRecirculate with parts of that program: every selection of the
-// primitives that send packets through the program again. It runs with a CPU port, from which
-// packets come and to which copies go, and without.
+// TestRecirculateInParts does what TestRecirculate does with parts of the program: every selection
+// of the primitives that send packets through the program again. It runs with a CPU port, for
+// packets from the controller and copies to the controller, and without a CPU port.
 func TestRecirculateInParts(t *testing.T) {
 	parts := []string{"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit",
 		"recirculate"}

@@ -20,7 +20,7 @@ func needKernel(t testing.TB) {
 	}
 }
 
-// compiled is the beginning of the file names of the compiled NetCRAQ program.
+// compiled is the common prefix of the paths of compiled NetCRAQ programs.
 const compiled = "../../p4src/compiled/netcraq-"
 
 func netcraq(t testing.TB, profile int) *bmv2json.Program {
@@ -28,8 +28,8 @@ func netcraq(t testing.TB, profile int) *bmv2json.Program {
 	return readProgram(t, fmt.Sprint(compiled, profile, ".json.gz"))
 }
 
-// eventually waits until wrong returns "". wrong describes the difference from the expected state.
-// The test fails after limit.
+// eventually waits until wrong returns "". Otherwise wrong must describe the difference from the
+// expected state. After limit, eventually fails the test.
 func eventually(t testing.TB, limit time.Duration, wrong func() string) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
@@ -54,7 +54,7 @@ func newTestDevice(t testing.TB) *device {
 	return d
 }
 
-// TestLoad loads every profile of the NetCRAQ program.
+// TestLoad loads every profile of the NetCRAQ program into the kernel.
 func TestLoad(t *testing.T) {
 	d := newTestDevice(t)
 	for _, profile := range []int{128, 1024, 4096, 8192} {
@@ -74,8 +74,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadManyHeaders loads a program whose headers may have more total lengths than the verifier
-// could follow.
+// TestLoadManyHeaders loads a program with so many possible total header lengths that the verifier
+// could not follow them all.
 func TestLoadManyHeaders(t *testing.T) {
 	d := newTestDevice(t)
 	check(t, d.Commit(readProgram(t, "testdata/manyheaders.json")))

@@ -12,8 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestProfiles makes members, groups and entries with them on both engines. Each call must have the
-// same result on both, and packets must be treated equally after each.
+// TestProfiles creates action profile members and groups, and entries that refer to them, on both
+// engines. Each call must have the same result on both engines. After each call, both must treat
+// packets equally.
 func TestProfiles(t *testing.T) {
 	eachHook(t, "kernel", func(t *testing.T, h Hook) {
 		for _, specialised := range []bool{false, true} {
@@ -24,7 +25,7 @@ func TestProfiles(t *testing.T) {
 	})
 }
 
-// The program's profiles, and the tables that use them.
+// The action profiles of the program, and the tables that use them.
 const (
 	plain, chooser                    = "I.members", "I.chooser"
 	profiled, profiledToo, chosenFrom = "I.profiled", "I.profiled_too", "I.selected"
@@ -48,7 +49,7 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		}
 		for table := byte(0); table < 3; table++ {
 			for range 40 {
-				// (a frame of Ethernet's least length, of which the program parses six bytes)
+				// The frame has Ethernet's smallest length. The program parses six bytes of it.
 				frame := make([]byte, 60)
 				for i := range frame {
 					frame[i] = byte(random.Uint32())
@@ -122,35 +123,40 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		member(plain, id, outBy(byte(id)), true)
 		member(chooser, id, outBy(byte(10+id)), true)
 	}
-	member(plain, 1, outBy(1), true)                                                  // exists already
-	member(plain, 9, outBy(1), false)                                                 // does not exist
-	member(plain, 8, &target.ActionCall{Action: "I.nothing"}, true)                   // no such action
-	member(plain, 8, &target.ActionCall{Action: "I.out_by"}, true)                    // no parameter
-	member(plain, 4, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false) // unused
+	// the member already exists
+	member(plain, 1, outBy(1), true)
+	// the member does not exist
+	member(plain, 9, outBy(1), false)
+	// there is no such action
+	member(plain, 8, &target.ActionCall{Action: "I.nothing"}, true)
+	// the parameter is missing
+	member(plain, 8, &target.ActionCall{Action: "I.out_by"}, true)
+	// the member is unused
+	member(plain, 4, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false)
 	insert(profiled, 0, 1, 0)
 	insert(profiled, 1, 2, 0)
 	insert(profiledToo, 1, 2, 0)
-	insert(profiled, 2, 7, 0) // no such member
-	insert(profiled, 2, 0, 1) // no selector
-	insert(profiled, 2, 0, 0) // nothing
+	insert(profiled, 2, 7, 0) // there is no such member
+	insert(profiled, 2, 0, 1) // the table has no selector
+	insert(profiled, 2, 0, 0) // neither a member nor a group is given
 	member(plain, 2, outBy(5), false)
 	member(plain, 1, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false)
 	group(1, true)
-	insert(chosenFrom, 0, 0, 1) // empty
+	insert(chosenFrom, 0, 0, 1) // the group is empty
 	insert(chosenFrom, 1, 2, 0)
-	insert(chosenFrom, 2, 0, 3) // no such group
-	group(1, true)              // exists already
-	group(2, false)             // does not exist
+	insert(chosenFrom, 2, 0, 3) // there is no such group
+	group(1, true)              // the group already exists
+	group(2, false)             // the group does not exist
 	group(1, false, target.WeightedMember{Member: 3, Weight: 1})
 	group(1, false, target.WeightedMember{Member: 4, Weight: 2},
 		target.WeightedMember{Member: 1, Weight: 1}, target.WeightedMember{Member: 3, Weight: 3})
-	group(1, false, target.WeightedMember{Member: 9, Weight: 1}) // no such member
-	group(1, false, target.WeightedMember{Member: 1, Weight: 0}) // no weight
+	group(1, false, target.WeightedMember{Member: 9, Weight: 1}) // there is no such member
+	group(1, false, target.WeightedMember{Member: 1, Weight: 0}) // the weight must not be 0
 	group(2, true, target.WeightedMember{Member: 2, Weight: 1},
 		target.WeightedMember{Member: 3, Weight: 1})
 	insert(chosenFrom, 2, 0, 2)
 	insert(chosenFrom, 3, 0, 2)
-	member(chooser, 3, outBy(20), false) // a member of both groups
+	member(chooser, 3, outBy(20), false) // the member is in both groups
 	member(chooser, 2, &target.ActionCall{Action: "I.toss", Params: [][]byte{}}, false)
 	modify(chosenFrom, 2, 0, 1)
 	modify(chosenFrom, 3, 1, 0)
@@ -164,7 +170,8 @@ func profilesAlike(t *testing.T, h Hook, specialised bool) {
 		})
 	}
 	group(1, false)
-	// As many members as fit, many times: released space is reused.
+	// Create as many members as fit, many times. This works only if the engine reuses released
+	// space.
 	for i := range 100 {
 		group(2, false, target.WeightedMember{Member: 1 + uint32(i)%4, Weight: 60})
 	}

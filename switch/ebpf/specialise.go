@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// specialise replaces the running program by one that is compiled for its tables' content, if that
-// has changed. Both programs share the state, and have the same effect; a packet passes only one of
-// them. With now, it does not wait until tables have stopped changing.
+// specialise replaces the running program by one that is compiled for the tables' content, if the
+// content has changed. Both programs share the state and have the same effect, and a packet passes
+// only one of them. If now is set, specialise does not wait until tables have stopped changing.
 func (d *device) specialise(now bool) error {
 	p := d.committed.Load()
 	if p == nil {
@@ -21,7 +21,8 @@ func (d *device) specialise(now bool) error {
 	}
 	d.swapping.Lock()
 	defer d.swapping.Unlock()
-	if !next.Striped { // such a program must not run while others take stripes
+	// A program without stripes must not run while packets of another program lock stripes.
+	if !next.Striped {
 		if err := p.SetStripes(false); err != nil && !errors.Is(err, target.ErrNoPipeline) {
 			next.Close()
 			return err
@@ -34,7 +35,7 @@ func (d *device) specialise(now bool) error {
 		return nil
 	}
 	var old *runtime.Specialised
-	// Packet-outs are run on the same thread, so none is using the old program by now.
+	// Packet-outs run on the same thread, so no packet-out is using the old program at this point.
 	_ = d.netns.Do(func() error { old = p.Replace(next); return nil })
 	var finishes []func()
 	for _, q := range d.ports {
@@ -49,14 +50,16 @@ func (d *device) specialise(now bool) error {
 		}
 		return nil
 	})
-	old.Close() // if a port could not get the new program, the kernel keeps the old one for it
+	// If a port could not get the new program, the kernel still keeps the old program for that
+	// port.
+	old.Close()
 	if err != nil && !old.Striped {
 		p.StayWithOneLock()
 	}
 	return err
 }
 
-// stripeIfMeeting makes packets take stripes of registers instead of the one lock, if packets have
+// stripeIfMeeting makes packets lock stripes of registers instead of all registers, if packets have
 // waited for each other.
 func (d *device) stripeIfMeeting() error {
 	p := d.committed.Load()

@@ -12,7 +12,8 @@ import (
 
 const tallyTable = "TallyIngress.where"
 
-// tallyEntry sends frames for a destination to a port, and adds to the register.
+// tallyEntry returns an entry that sends a destination's frames to a port and adds by to the
+// register.
 func tallyEntry(destination byte, by uint32) *target.TableEntry {
 	return &target.TableEntry{
 		Match: []target.FieldMatch{{Value: []byte{destination, 0, 0, 0, 0, 0}}},
@@ -20,8 +21,8 @@ func tallyEntry(destination byte, by uint32) *target.TableEntry {
 			Params: [][]byte{{0, 1}, {0, 0, 0, byte(by)}}}}
 }
 
-// tallied runs a frame, and returns the increase of the register: the parameter of the entry that
-// the frame hits, or 1 if it hits none.
+// tallied runs a frame and returns the increase of the register. The increase is the parameter of
+// the entry that the frame hits, or 1 if the frame hits no entry.
 func tallied(t *testing.T, d *device, destination byte) uint32 {
 	t.Helper()
 	read := func() uint32 {
@@ -48,8 +49,8 @@ func tallyDevice(t *testing.T, general bool) *device {
 	return d
 }
 
-// TestKnownTables changes a table under a program that was compiled for its earlier content. Each
-// packet must use the present content, whether the program knows it or not.
+// TestKnownTables changes a table after a program was compiled for its earlier content. Each packet
+// must use the table's present content.
 func TestKnownTables(t *testing.T) {
 	d := tallyDevice(t, true)
 	p := d.pipeline
@@ -93,7 +94,7 @@ func TestKnownTables(t *testing.T) {
 	meets(2, 21, "anew")
 	meets(4, 1, "anew")
 	meets(6, 60, "anew")
-	for i := range byte(60) { // too many ranges for comparisons
+	for i := range byte(60) { // too many ranges for a compiled chain of comparisons
 		check(t, p.InsertEntry(tallyTable, tallyEntry(byte(100+2*i), uint32(i))))
 	}
 	check(t, d.specialise(true))
@@ -101,7 +102,8 @@ func TestKnownTables(t *testing.T) {
 	meets(2, 21, "many")
 }
 
-// TestKnownTablesByThemselves: the switch notices by itself that a table has stopped changing.
+// TestKnownTablesByThemselves checks that the switch recompiles the program once a table has
+// stopped changing.
 func TestKnownTablesByThemselves(t *testing.T) {
 	d := tallyDevice(t, false)
 	first := d.pipeline.TC
@@ -121,7 +123,7 @@ func TestKnownTablesByThemselves(t *testing.T) {
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("the table was left alone for %v only", took)
 	}
-	// Another program takes over completely, and knows no contents yet.
+	// Another program takes over completely. It is not compiled for any table content yet.
 	check(t, d.Commit(readProgram(t, "testdata/tally.json")))
 	if got := tallied(t, d, 2); got != 1 {
 		t.Errorf("the new program's table is empty, and a frame met %d", got)
@@ -129,7 +131,7 @@ func TestKnownTablesByThemselves(t *testing.T) {
 }
 
 // TestKnownTablesUnderLoad changes an entry repeatedly while packets pass on another CPU and the
-// program is recompiled. After each change no packet may use the earlier entry.
+// switch recompiles the program. After each change no packet may use the earlier entry.
 func TestKnownTablesUnderLoad(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU")
@@ -161,10 +163,10 @@ func TestKnownTablesUnderLoad(t *testing.T) {
 	check(t, <-ended)
 }
 
-// talliedBy is tallied for a program that may be replaced meanwhile.
+// talliedBy does what tallied does, for a program that may be replaced meanwhile.
 func talliedBy(t *testing.T, d *device, destination byte) (got uint32) {
 	t.Helper()
-	// the thread on which programs are replaced
+	// The switch replaces programs on this thread.
 	check(t, d.netns.Do(func() error { got = tallied(t, d, destination); return nil }))
 	return got
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSTF runs the project's STF files on this engine, on real interfaces at both hooks, for the
-// programs that it supports.
+// TestSTF runs the project's STF files on this engine, on real interfaces at both hooks. It skips
+// programs that the engine does not support.
 func TestSTF(t *testing.T) {
 	needKernel(t)
 	for _, hook := range []Hook{HookTC, HookXDP} {
@@ -39,8 +39,9 @@ func TestSTF(t *testing.T) {
 	}
 }
 
-// runSTF runs a file's frames through a program: as loaded or, with paths, recompiled for its
-// tables' content and by its paths. It returns the differences from the file's expectations.
+// runSTF runs a file's frames through a program and returns the differences from the file's
+// expectations. If paths is set, the program is recompiled for its tables' content and path by
+// path.
 func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []string {
 	f, err := stf.Parse(file, text)
 	check(t, err)
@@ -66,8 +67,8 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []str
 		}
 	}
 	begun := time.Now()
-	// The number of frames that the file expects before each next packet: on a busy machine they
-	// arrive late.
+	// expected is how many frames the file expects before each packet that follows. The test waits
+	// for them, because frames arrive late on a busy machine.
 	var expected []int
 	count := 0
 	for _, command := range f.Commands {
@@ -82,7 +83,8 @@ func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []str
 	sent, came := 0, 0
 	differences, err := stf.Run(f, stf.Switch{Pipeline: d.Pipeline(),
 		Process: func(now time.Duration, port uint32, frame []byte) []stf.Packet {
-			// the file may advance its clock, so wait until the kernel's clock has caught up
+			// The file may advance its clock, so the test waits until the kernel's clock has caught
+			// up.
 			time.Sleep(now - time.Since(begun))
 			if paths {
 				check(t, d.specialise(true))

@@ -18,14 +18,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The operations of packets of testdata/ledger.p4.
+// The operations that packets of testdata/ledger.p4 request.
 const (
 	ledgerRead  = 0x1111
 	ledgerWrite = 0x2222
 	ledgerLimit = 0x3333
 )
 
-// wraps: four times (item + wraps) equals four times item, so both have the same cells.
+// wraps is an offset that changes an item but not its cells: four times (item + wraps) overflows to
+// four times item.
 const wraps = 1 << 30
 
 func ledgerFrame(kind, account uint16, item uint32) []byte {
@@ -35,8 +36,8 @@ func ledgerFrame(kind, account uint16, item uint32) []byte {
 	return append(frame, make([]byte, 44)...)
 }
 
-// newLedger is a switch with ledger.p4, whose packets may write to accounts below 512, compiled by
-// its paths.
+// newLedger returns a switch with ledger.p4, compiled path by path. The program's packets may write
+// to accounts below 512.
 func newLedger(t *testing.T, unlocked bool) *device {
 	t.Helper()
 	d := newTestDevice(t)
@@ -49,7 +50,7 @@ func newLedger(t *testing.T, unlocked bool) *device {
 	return d
 }
 
-// cell returns the content of a register of ledger.p4.
+// cell returns the content of one register cell of ledger.p4.
 func cell(t *testing.T, d *device, register string, index int) uint64 {
 	t.Helper()
 	b, err := d.pipeline.ReadRegister("LedgerIngress."+register, index)
@@ -65,10 +66,10 @@ func cellsOf(t *testing.T, d *device, item int) (sum uint64) {
 	return sum
 }
 
-// TestStripes: a packet passes while another one holds registers of other numbers with which it
-// shares no stripe. A packet that writes waits for any holder of one of its stripes. A packet that
-// only reads waits only if that holder writes. For a single register that it only reads, it never
-// waits.
+// TestStripes checks when packets wait for each other. A packet passes if another packet holds
+// registers but shares no stripe with it. A packet that writes waits for any holder of one of its
+// stripes. A packet that only reads waits only for a holder that writes. A packet that only reads a
+// single register never waits.
 func TestStripes(t *testing.T) {
 	needUnlockedReads(t)
 	d := newLedger(t, false)
@@ -80,7 +81,8 @@ func TestStripes(t *testing.T) {
 		check(t, err)
 	}
 	locks := p.Locks()[1:]
-	each := len(locks) / 3 // limit, account, item and cells
+	// a third of the locks for each register family: limit, account, and item with cells
+	each := len(locks) / 3
 	hold := func(family, number int, then func()) {
 		at := locks[family*each+number%each]
 		p.State.Store(at, 1)
@@ -117,7 +119,7 @@ func TestStripes(t *testing.T) {
 	if n := cellsOf(t, d, 5); n != 4 {
 		t.Errorf("the item's cells were written %d times", n)
 	}
-	run(ledgerWrite, 3, 5+wraps) // this number has cells, but no sum
+	run(ledgerWrite, 3, 5+wraps) // the item of this packet has cells, but no sum
 	expect("an item without a stripe", written)
 	if n := cellsOf(t, d, 5); n != 5 {
 		t.Errorf("the item's cells were written %d times, not 5", n)
@@ -184,9 +186,10 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// TestStripesAreOneStep: two CPUs write registers of two families at once, for one account, for one
-// item, for one stripe, and for numbers without stripes, with and without changes of the mode. No
-// write is lost. Without locks some are, which shows that the test can fail.
+// TestStripesAreOneStep writes registers of two register families on two CPUs at once. The CPUs use
+// the same account, the same item, the same stripe, or numbers without stripes, and the locking
+// mode changes or stays. No write may be lost. Without locks some writes must be lost, which shows
+// that the test can fail.
 func TestStripesAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -197,9 +200,9 @@ func TestStripesAreOneStep(t *testing.T) {
 		account uint16
 		item    uint32
 	}
-	// write returns the number of writes that are missing in one register or the other. (A run that
-	// a signal interrupts is repeated, so there may be more writes than requested, but then in all
-	// registers.)
+	// write returns how many writes are missing in one register or the other. The kernel repeats a
+	// run that a signal interrupted. There may then be more writes than requested, but equally many
+	// in all registers.
 	write := func(d *device, a, b numbers) (lost uint64) {
 		sums := func() (accounts, cells uint64) {
 			seen := map[int]bool{}
@@ -277,8 +280,8 @@ func TestStripesAreOneStep(t *testing.T) {
 	}
 }
 
-// TestStripedReadsAreOneStep writes registers of two families on one CPU and reads them on another,
-// which must find the same in both, also while the mode changes.
+// TestStripedReadsAreOneStep writes registers of two register families on one CPU and reads them on
+// another. Each read must find equal values in both families, also while the locking mode changes.
 func TestStripedReadsAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -322,8 +325,9 @@ func TestStripedReadsAreOneStep(t *testing.T) {
 	}
 }
 
-// TestControlPlaneTakesStripes: a packet that holds the first or the last stripe keeps the control
-// plane from the registers, and keeps a change from becoming final.
+// TestControlPlaneTakesStripes checks the control plane against a packet that holds the first or
+// the last stripe. The control plane must wait for the packet before it accesses registers and
+// before a table change becomes final.
 func TestControlPlaneTakesStripes(t *testing.T) {
 	needUnlockedReads(t)
 	d := newLedger(t, false)
@@ -356,8 +360,8 @@ func TestControlPlaneTakesStripes(t *testing.T) {
 	}
 }
 
-// TestStripesLikeInterp runs the same frames on the interpreter and in the kernel, with the one
-// lock and with stripes.
+// TestStripesLikeInterp runs the same frames on the interpreter and in the kernel. In the kernel it
+// runs them with the global lock and with stripes.
 func TestStripesLikeInterp(t *testing.T) {
 	needUnlockedReads(t)
 	eachHook(t, "ledger", func(t *testing.T, h Hook) {
@@ -407,8 +411,9 @@ func TestStripesLikeInterp(t *testing.T) {
 	})
 }
 
-// TestStripesWherePacketsMeet: a switch changes to stripes only when packets have waited for each
-// other. It changes back to the one lock when its program is recompiled as one without stripes.
+// TestStripesWherePacketsMeet checks that a switch changes to stripes only when packets have waited
+// for each other. It must change back to the global lock when it recompiles the program without
+// stripes.
 func TestStripesWherePacketsMeet(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -452,8 +457,9 @@ func TestStripesWherePacketsMeet(t *testing.T) {
 	}
 }
 
-// TestRows: registers of one family whose cells lie in one row keep the values that the control
-// plane (in all ways) and packets write to each. Each row has cache lines of its own.
+// TestRows checks the registers of one family whose cells lie in one row. The cells must keep the
+// values that the control plane and packets write to them in every possible way. Each row must have
+// its own cache lines.
 func TestRows(t *testing.T) {
 	needUnlockedReads(t)
 	d := newTestDevice(t)
@@ -463,7 +469,7 @@ func TestRows(t *testing.T) {
 	in, err := interp.New(prog, interp.Options{})
 	check(t, err)
 	r := rand.New(rand.NewPCG(3, 4))
-	lines := map[int]int{} // by cache line: 1 + the session that has it
+	lines := map[int]int{} // cache line -> 1 + the session that uses the line
 	for _, reg := range prog.Registers {
 		if a := p.Registers[reg.Index]; strings.Contains(reg.Name, ".session_") {
 			for i := range reg.Size {

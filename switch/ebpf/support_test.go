@@ -9,7 +9,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/switch.md anew")
 
-// TestDocumentedSupport keeps the table in docs/switch.md up to date with the code.
+// TestDocumentedSupport compares the table in docs/switch.md with the code.
 func TestDocumentedSupport(t *testing.T) {
 	const file, begin, end = "../../docs/switch.md", "<!-- supported: begin -->\n",
 		"<!-- supported: end -->\n"

@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// host moves the far end of a pair to a namespace of its own, and gives it an address and the other
-// hosts' addresses. As with Mininet's hosts, the namespace has no name. A process is in it, unless
-// it is hidden.
+// host moves the far end of a veth pair to a new namespace. It gives this end an address and makes
+// the other hosts' addresses known. As with Mininet's hosts, the namespace has no name. Unless
+// hidden is set, a process is in the namespace.
 func (c *cables) host(t *testing.T, n uint32, hidden bool) netns.NsHandle {
 	t.Helper()
 	l, err := netlink.LinkByName(fmt.Sprintf("h%d", n))
@@ -49,7 +49,7 @@ func (c *cables) host(t *testing.T, n uint32, hidden bool) netns.NsHandle {
 	return space
 }
 
-// inside runs f on a thread in a namespace. Sockets that it opens stay there.
+// inside runs f on a thread in a namespace. Sockets that f opens stay in that namespace.
 func inside[T any](t *testing.T, space netns.NsHandle, f func() (T, error)) T {
 	t.Helper()
 	type result struct {
@@ -58,7 +58,8 @@ func inside[T any](t *testing.T, space netns.NsHandle, f func() (T, error)) T {
 	}
 	done := make(chan result, 1)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		if err := netns.Set(space); err != nil {
 			done <- result{err: err}
 			return
@@ -71,8 +72,8 @@ func inside[T any](t *testing.T, space netns.NsHandle, f func() (T, error)) T {
 	return r.value
 }
 
-// TestTCP: two hosts send each other some megabytes through a switch. Their sockets leave checksums
-// and segmentation to the interface. All data must still arrive intact.
+// TestTCP lets two hosts send each other some megabytes through a switch. The hosts' sockets leave
+// checksums and segmentation to the interface. All data must still arrive intact.
 func TestTCP(t *testing.T) {
 	const size = 4 << 20
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// pairFrame reads or writes the registers of testdata/pair.p4 at an index.
+// pairFrame returns a frame that reads or writes the registers of testdata/pair.p4 at an index.
 func pairFrame(write bool, index byte, value []byte) []byte {
 	frame := make([]byte, 14, 14+64)
 	frame[11] = index
@@ -26,7 +26,8 @@ func pairFrame(write bool, index byte, value []byte) []byte {
 	return append(frame, value...)
 }
 
-// found returns how many packets have read equal values from both registers, and how many have not.
+// found returns how many packets have read equal values from both registers, and how many have read
+// different values.
 func found(t *testing.T, d *device) (same, different uint64) {
 	t.Helper()
 	for i, n := range []*uint64{&same, &different} {
@@ -44,8 +45,9 @@ func needUnlockedReads(t *testing.T) {
 	}
 }
 
-// TestReadsWithoutLock: a packet that only reads registers passes although another one holds them,
-// but not while they are being written, and not if its epoch is over.
+// TestReadsWithoutLock checks packets that only read registers. Such a packet must pass while
+// another packet holds the registers. It must not pass while the registers are being written, or
+// after its epoch has ended.
 func TestReadsWithoutLock(t *testing.T) {
 	needUnlockedReads(t)
 	d := newTestDevice(t)
@@ -72,7 +74,7 @@ func TestReadsWithoutLock(t *testing.T) {
 	read()
 	expect("another packet has the registers", 2)
 	p.State.Store(p.Lock+8, p.State.Load(p.Lock+8)+1)
-	read() // waits for the lock, until it gives up
+	read() // the read waits for the lock and gives up in the end
 	expect("another packet writes", 2)
 	p.State.Store(p.Lock+8, p.State.Load(p.Lock+8)+1)
 	p.State.Store(p.Lock, 0)
@@ -99,8 +101,8 @@ func TestReadsWithoutLock(t *testing.T) {
 }
 
 // TestReadsAreOneStep writes two registers in packets on one CPU, and reads them in packets on
-// another, which must find equal values. Without locks some do not, which shows that the test can
-// fail.
+// another CPU. The reads must find equal values. Without locks some must find different values,
+// which shows that the test can fail.
 func TestReadsAreOneStep(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU: packets cannot meet")
@@ -142,8 +144,9 @@ func TestReadsAreOneStep(t *testing.T) {
 }
 
 // TestReadsPutBack runs reads and writes on the interpreter and in the kernel, with three forms of
-// the program: as loaded, compiled by its paths, and by its paths with each read being overtaken
-// and repeated with the lock. Outgoing frames and counters must be equal.
+// the program. The first form is the program as loaded, and the second is compiled path by path. In
+// the third form, another write overtakes each read, so that the read repeats with the lock.
+// Outgoing frames and counters must be equal.
 func TestReadsPutBack(t *testing.T) {
 	eachHook(t, "pair", func(t *testing.T, h Hook) {
 		prog := readProgram(t, "testdata/pair.json")
@@ -152,8 +155,8 @@ func TestReadsPutBack(t *testing.T) {
 		c, err := newCaptured(t, prog, h)
 		check(t, err)
 		r := rand.New(rand.NewPCG(1, 2))
-		// At this index the two registers differ, but a packet that was overtaken reads equal
-		// values at first. So its changes to the frame must be undone.
+		// At this index the two registers differ, but an overtaken packet first reads equal values.
+		// So the program must undo the changes that it has already made to the frame.
 		for _, p := range []interface {
 			WriteRegister(name string, index int, value []byte) error
 		}{in, c.pipeline} {
@@ -183,7 +186,7 @@ func TestReadsPutBack(t *testing.T) {
 			case 1:
 				frame = append(frame, value[:r.IntN(64)]...)
 			case 2:
-				frame[12] = byte(r.Uint32()) // neither a read nor a write
+				frame[12] = byte(r.Uint32()) // the operation is neither a read nor a write
 			}
 			var want, got []string
 			for _, o := range in.Process(time.Second, 1, bytes.Clone(frame)) {
@@ -210,9 +213,9 @@ func TestReadsPutBack(t *testing.T) {
 	})
 }
 
-// TestRefusedByPaths: if the kernel's verifier refuses the program that is compiled by its paths,
-// the switch continues with one that is only compiled for its tables, and does not try the paths
-// again.
+// TestRefusedByPaths simulates that the kernel's verifier refuses the program that is compiled path
+// by path. The switch must continue with a program that is only compiled for its tables' content,
+// and must not try the paths again.
 func TestRefusedByPaths(t *testing.T) {
 	d := tallyDevice(t, true)
 	p := d.pipeline
@@ -234,6 +237,7 @@ func TestRefusedByPaths(t *testing.T) {
 		if got := tallied(t, d, 2); got != 30 {
 			t.Errorf("%d: after a change a frame meets %d instead of 30", i, got)
 		}
-		p.Settings.Refused = false // even now the paths are not tried again
+		// Even after this reset, the switch does not try the paths again.
+		p.Settings.Refused = false
 	}
 }

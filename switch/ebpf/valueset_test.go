@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestEmptyValueSet: a program has a value set without members, and no key is in it.
+// TestEmptyValueSet runs a program whose value set has no members, so no key may match.
 func TestEmptyValueSet(t *testing.T) {
 	text, err := os.ReadFile("testdata/valuesets.json")
 	check(t, err)
@@ -36,7 +36,7 @@ func TestEmptyValueSet(t *testing.T) {
 		check(t, err)
 		full("the kernel", c.Pipeline())
 		frame := make([]byte, 60)
-		frame[5] = 1 // the set's key
+		frame[5] = 1 // the key that is looked up in the value set
 		out, err := c.process(1, frame, 1)
 		check(t, err)
 		if len(out) != 1 || out[0].Frame[12] != 0x88 || out[0].Frame[13] != 0 {

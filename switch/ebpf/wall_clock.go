@@ -7,13 +7,13 @@ import (
 )
 
 // wallClock converts times of the programs' clock to wall-clock times. It keeps its offset while
-// the error is less than wallStep, so frames of several switches can be ordered by their times as
-// long as nobody sets the machine's clock.
+// the error is less than wallStep. Frames of several switches can therefore be ordered by their
+// times, as long as nobody sets the machine's clock.
 type wallClock struct {
-	zero time.Time // wall-clock time at which the programs' clock was 0
+	zero time.Time // the wall-clock time at which the programs' clock was 0
 }
 
-// wallStep is the error from which on the offset is determined again.
+// wallStep is the smallest error at which wallClock determines its offset again.
 const wallStep = time.Second
 
 // at returns the wall-clock time at which the programs' clock was ns.
@@ -24,13 +24,14 @@ func (w *wallClock) at(ns int64) time.Time {
 	return w.zero.Add(time.Duration(ns))
 }
 
-// readZero reads both clocks several times. It uses the reading for which the programs' clock
-// advanced least around reading the wall clock, because that difference bounds the error.
+// readZero returns the wall-clock time at which the programs' clock was 0. It reads both clocks
+// several times. It uses the reading during which the programs' clock advanced least, because that
+// difference bounds the error.
 func readZero(times int) (zero time.Time) {
 	var wrong time.Duration
 	for range times {
 		before := clock.Now()
-		// Round(0) removes Go's monotonic time, which Sub would use instead
+		// Round(0) removes Go's monotonic time, because Sub would use it otherwise
 		wall := time.Now().Round(0)
 		after := clock.Now()
 		if d := time.Duration(after - before); zero.IsZero() || d < wrong {

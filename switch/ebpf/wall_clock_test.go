@@ -7,12 +7,13 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestWallClock: wall-clock times are right, differ like the kernel's times, and follow a clock
-// that was set.
+// TestWallClock checks that wall-clock times are right, that they differ by as much as the kernel's
+// times, and that they follow a clock that somebody sets.
 func TestWallClock(t *testing.T) {
 	var w wallClock
 	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {
-		w.zero = w.zero.Add(set) // as if the wall clock had been set back, and forward
+		// This has the same effect as setting the wall clock back or forward.
+		w.zero = w.zero.Add(set)
 		now := int64(clock.Now())
 		first := w.at(now)
 		if off := time.Since(first); off < 0 || off > time.Second {

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// watcher makes sure that programs stay attached. Interfaces disappear and come back, and peers
-// lose the program that another switch had attached.
+// watcher keeps programs attached to their interfaces. Interfaces disappear and come back, and a
+// veth peer can lose the program that another switch attached.
 type watcher struct {
 	changes chan netlink.LinkUpdate
 	end     chan struct{}
@@ -20,8 +20,8 @@ type watcher struct {
 	once    sync.Once
 }
 
-// reconcileInterval is how often all ports are checked even if the kernel reports no change:
-// changes of a peer in another namespace are not reported.
+// reconcileInterval is how often the switch checks all ports even if the kernel reports no change.
+// The kernel does not report changes of a peer in another namespace.
 const reconcileInterval = 500 * time.Millisecond
 
 func (d *device) watch() (*watcher, error) {
@@ -43,7 +43,7 @@ func (d *device) watch() (*watcher, error) {
 				return
 			case _, ok := <-changes:
 				if !ok {
-					changes = nil // the subscription has ended; the ticker continues
+					changes = nil // the subscription has ended, but the ticker continues
 				}
 			case <-tick.C:
 			}
@@ -79,7 +79,7 @@ func (w *watcher) stop() {
 	w.ended.Wait()
 }
 
-// repair attaches a port's programs again if somebody has detached one.
+// repair attaches a port's programs again if somebody else has detached one.
 func (d *device) repair(q *port) {
 	if d.pipeline == nil {
 		return
@@ -113,11 +113,10 @@ func (d *device) repair(q *port) {
 		"iface", q.Iface)
 }
 
-// filterLooks is the number of checks of the ports for each check of clsact's filters, which takes
-// longer.
+// filterLooks is the number of port checks per check of clsact's filters, which takes longer.
 const filterLooks = 10
 
-// reconcile compares the interfaces with the ports.
+// reconcile compares the existing interfaces with the ports and corrects differences.
 func (d *device) reconcile() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +128,7 @@ func (d *device) reconcile() {
 	for _, q := range d.ports {
 		index, err := d.indexOf(q.Iface)
 		switch {
-		case err != nil: // the lookup failed, which says nothing about the interface
+		case err != nil: // The lookup failed, so nothing is known about the interface.
 			unknown = err
 		case index == q.Ifindex && !q.missing:
 			if q.peer != nil {
@@ -168,7 +167,7 @@ func (d *device) reconcile() {
 	}
 }
 
-// indexOf returns an interface's index, 0 if no interface has that name.
+// indexOf returns the index of an interface by its name, or 0 if there is no such interface.
 func (d *device) indexOf(name string) (index int, err error) {
 	err = d.netns.Do(func() error {
 		l, err := netlink.LinkByName(name)

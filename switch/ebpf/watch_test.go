@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// TestFeatures reads a veth's XDP features: it always runs programs natively, and it accepts frames
-// from them once its peer has a program.
+// TestFeatures reads a veth's XDP features. A veth must always run programs natively, and must
+// accept frames from XDP programs once its peer has a program.
 func TestFeatures(t *testing.T) {
 	sw, _ := inNamespace(t)
 	f, err := netlinkdump.XDPFeatures(sw.Attrs().Index)
@@ -32,8 +32,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestDetached: somebody detaches each program from a port, like "bpftool link detach" and "tc
-// qdisc del". The switch attaches it again and reports that.
+// TestDetached detaches each program from a port, as "bpftool link detach" and "tc qdisc del" do.
+// The switch must attach the program again and report that.
 func TestDetached(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestDetached(t *testing.T) {
 			restored := make(chan error, 100)
 			opts.Restored = func(_ string, err error) { restored <- err }
 			d := startHooks(t, opts, 1, 2)
-			d.watcher.stop() // the test calls reconcile itself
+			d.watcher.stop() // this test calls reconcile itself
 			works := func(when string) {
 				t.Helper()
 				f := hooksFrame(2, 100)
@@ -105,8 +105,8 @@ func detachLink(ifindex int, prog *ebpf.Program) error {
 	return errors.Join(errors.New("there is no such link"), it.Err())
 }
 
-// TestOutOfDescriptors: a switch without a free file descriptor cannot check its interfaces. Its
-// ports keep their state, and the log says what to do.
+// TestOutOfDescriptors checks a switch that has no free file descriptor, so it cannot check its
+// interfaces. Its ports must keep their state, and the log must say what to do.
 func TestOutOfDescriptors(t *testing.T) {
 	for name, opts := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			var said bytes.Buffer
 			opts.Log = slog.New(slog.NewTextHandler(&said, nil))
 			d := startHooks(t, opts, 1, 2)
-			d.watcher.stop() // the test calls reconcile itself
+			d.watcher.stop() // this test calls reconcile itself
 			said.Reset()
 			withoutDescriptors(t, func() {
 				for range 3 {

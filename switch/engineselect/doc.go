@@ -1,9 +1,10 @@
-// Package engineselect combines two engines into one switch: a [target.Device] that runs each
-// program on the preferred engine if that supports the program, and otherwise on the other one.
+// Package engineselect combines two engines into one switch. The switch is a [target.Device] that
+// runs each program on the preferred engine. If that engine does not support the program, the
+// switch runs it on the second engine.
 //
-// The program may change while the switch runs, and the engine with it. The ports then move to the
-// other engine. Whether an engine refuses a program is known before the running engine is changed.
-// Moving the ports takes a moment in which frames are lost.
+// The program may change while the switch runs, and the engine may change with it. The ports then
+// move to the other engine. The switch finds out whether an engine supports a program before it
+// changes the running engine. While ports move, frames are lost for a moment.
 //
 // It imports bmv2json and target.
 package engineselect

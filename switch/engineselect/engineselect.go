@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Engine is a device that can prepare a pipeline alongside the running one.
+// Engine is a device that can prepare a new pipeline while another pipeline is running.
 type Engine interface {
 	target.Device
 	target.Preparer
@@ -24,13 +24,13 @@ type Device struct {
 
 	mu      sync.Mutex // held while the program or the ports change
 	running Engine
-	why     string // why the preferred engine refused the program; "": it did not
+	why     string // why the preferred engine refused the program; "" if the engine accepted it
 	ports   map[uint32]target.Port
 }
 
 var _ Engine = (*Device)(nil)
 
-// New makes a switch without ports or program. Closing it closes both engines.
+// New creates a switch without ports or a program. Closing the switch closes both engines.
 func New(preferred, second Engine, log *slog.Logger) *Device {
 	if log == nil {
 		log = slog.Default()
@@ -64,7 +64,7 @@ func (d *Device) Verify(prog *bmv2json.Program) error {
 	return err
 }
 
-// prepared is a pipeline with its engine.
+// prepared is a prepared pipeline together with its engine.
 type prepared struct {
 	target.Pipeline
 	engine Engine
@@ -116,8 +116,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		d.why = next.why
 		return nil
 	}
-	// The engine changes. Without ports the old engine sees no packets, so nothing changes while
-	// state is handed over.
+	// Another engine takes over. The old engine sees no packets without ports, so its state cannot
+	// change during the hand-over.
 	if err := d.move(d.running, next.engine); err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// move moves the ports from one engine to the other. If one port cannot be moved, all stay where
-// they were.
+// move moves the ports from one engine to the other. If one port cannot be moved, all ports stay
+// where they were.
 func (d *Device) move(from, to Engine) error {
 	var moved []target.Port
 	for _, p := range d.ports {
@@ -177,7 +177,7 @@ func (d *Device) RemovePort(number uint32) error {
 // Ports implements [target.Device].
 func (d *Device) Ports() map[target.Port]target.PortCounters { return d.current().Ports() }
 
-// setQueues changes queues of the running engine, if it has any.
+// setQueues calls do with the running engine. It returns an error if the engine has no queues.
 func (d *Device) setQueues(do func(target.QueueSetter) error) error {
 	running := d.current()
 	q, ok := running.(target.QueueSetter)

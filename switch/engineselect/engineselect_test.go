@@ -11,14 +11,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// fake is an engine that refuses programs by name.
+// fake is an Engine that refuses certain programs by name.
 type fake struct {
 	name   string
 	refuse map[string]bool
 	ports  map[uint32]target.Port
 	pipe   target.Pipeline
 	closed bool
-	broken bool // refuses ports
+	broken bool // if set, the engine refuses ports
 }
 
 type fakePipeline struct {
@@ -123,7 +123,7 @@ func TestPortsFollowTheProgram(t *testing.T) {
 	}
 }
 
-// paced is an engine with queues.
+// paced is a fake engine with queues.
 type paced struct {
 	*fake
 	rates []uint64
@@ -135,7 +135,7 @@ func (p *paced) SetQueueRate(_ *uint32, _ *int, rate uint64) error {
 	return nil
 }
 
-// TestQueues sets queues of the running engine; an engine without queues returns an error.
+// TestQueues sets queues of the running engine. An engine without queues must return an error.
 func TestQueues(t *testing.T) {
 	fast, slow := newFake("fast", "hard"), &paced{fake: newFake("slow")}
 	d := New(fast, slow, nil)

@@ -1,6 +1,6 @@
-// Package eventlog publishes the steps of each packet's processing like BMv2's event logger: one
-// nanomsg message for each step, in the memory layout that BMv2's listeners read
-// (nanomsg_client.py, p4-utils). Numbers are little-endian.
+// Package eventlog publishes the steps of each packet's processing like BMv2's event logger. It
+// sends one nanomsg message for each step. BMv2's listeners, such as nanomsg_client.py and
+// p4-utils, can read the messages. Numbers are little-endian.
 package eventlog
 
 import (
@@ -18,7 +18,7 @@ type Log struct {
 
 var _ interp.Events = (*Log)(nil)
 
-// New makes the log of a device.
+// New creates the event log of a device.
 func New(device uint64, publisher *nanomsg.Publisher) *Log {
 	return &Log{device: device, publisher: publisher}
 }
@@ -29,8 +29,8 @@ func (l *Log) Wanted() bool { return l.publisher.Subscribed() }
 // Event implements [interp.Events]. It does not block.
 func (l *Log) Event(e interp.Event) { l.publisher.Publish(encode(l.device, e)) }
 
-// encode encodes a step as a message: the kind, the device, the context (always 0), the packet's
-// name, and the fields of the kind.
+// encode encodes a step as a message: the event kind, the device, the context (always 0), the
+// packet's name, and the fields of this event kind.
 func encode(device uint64, e interp.Event) []byte {
 	order := binary.LittleEndian
 	m := make([]byte, 0, 48)

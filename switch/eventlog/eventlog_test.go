@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/nanomsg"
 )
 
-// TestEncode checks the messages' layout, that of BMv2's packed structures: BMv2's
-// tools/nanomsg_client.py unpacks them as "<iQIQQQ" and one or two numbers.
+// TestEncode checks the layout of messages. It must be the layout of BMv2's packed structures.
+// BMv2's tools/nanomsg_client.py unpacks them as "<iQIQQQ" and one or two numbers.
 func TestEncode(t *testing.T) {
 	name := interp.PacketName{Signature: 0x0102030405060708, ID: 9, Copy: 1}
 	header := func(kind string) string {
@@ -44,7 +44,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestWanted: the log wants events only while somebody listens.
+// TestWanted checks that the log requests events only while somebody listens.
 func TestWanted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	p, err := nanomsg.Listen("ipc://"+path, slog.New(slog.DiscardHandler))

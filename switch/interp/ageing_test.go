@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts lets entries go idle. The test sets the clock.
+// TestIdleTimeouts lets table entries become idle. The test sets the clock.
 func TestIdleTimeouts(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../p4rtserver/testdata/ageing.json")
 	must(t, err)
@@ -46,7 +46,7 @@ func TestIdleTimeouts(t *testing.T) {
 	for mac := byte(1); mac <= 3; mac++ {
 		must(t, p.InsertEntry(learned, entry(mac)))
 	}
-	expect(time.Hour, "", false) // no entry has a timeout
+	expect(time.Hour, "", false) // no entry has a timeout yet
 	must(t, p.SetIdleTimeout(learned, entry(1), 10*time.Second, time.Hour))
 	must(t, p.SetIdleTimeout(learned, entry(2), 10*time.Second, time.Hour))
 	expect(time.Hour+9*time.Second, "", true)
@@ -65,13 +65,15 @@ func TestIdleTimeouts(t *testing.T) {
 		t.Errorf("an entry without a timeout was hit %v ago (%v), want 3s", since, err)
 	}
 	expect(time.Hour+10*time.Second, "\x02", true)
-	expect(time.Hour+18*time.Second, "", true) // the other timeout has not run out yet
+	expect(time.Hour+18*time.Second, "", true) // the other entry's timeout has not expired yet
 	expect(time.Hour+20*time.Second, "\x01\x02 again", true)
 	hit(time.Hour+21*time.Second, 2)
 	expect(time.Hour+30*time.Second, "\x01 again", true)
-	expect(time.Hour+31*time.Second, "\x02", true) // for the first time since the packet
+	// reported for the first time since the last packet
+	expect(time.Hour+31*time.Second, "\x02", true)
 	_, since, err = p.IdleTimeout(learned, entry(2), time.Hour+32*time.Second)
-	if err != nil || since != 11*time.Second { // a report does not count as a packet
+	// a report of the idle entry does not count as a packet
+	if err != nil || since != 11*time.Second {
 		t.Errorf("an entry was hit %v ago (%v), want 11s", since, err)
 	}
 	must(t, p.SetIdleTimeout(learned, entry(1), 0, time.Hour))

@@ -7,12 +7,13 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestChangesAreFinal keeps a packet inside the program. No change may return before the packet has
-// left it: a change that was acknowledged over P4Runtime applies to every later packet.
+// TestChangesAreFinal keeps a packet inside the program. No change may return before this packet
+// has left the program. A change that P4Runtime acknowledges therefore applies to every later
+// packet.
 func TestChangesAreFinal(t *testing.T) {
 	entered, leave := make(chan bool), make(chan bool)
 	p := load(t, "stateful", Options{Log: func(s string) {
-		if s == "done" { // the second of two
+		if s == "done" { // the second of the program's two messages
 			entered <- true
 			<-leave
 		}

@@ -11,7 +11,7 @@ import (
 // The benchmarks send one frame after another through small programs, each with a table of the
 // named size, and report the cost of a frame.
 
-// bench sends frames in by port 0, one after the other.
+// bench processes frames that arrive at port 0, one after the other.
 func bench(b *testing.B, p *Pipeline, frames [][]byte) {
 	b.Helper()
 	var buf Buffer
@@ -28,7 +28,8 @@ func bench(b *testing.B, p *Pipeline, frames [][]byte) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
 }
 
-// keyFrames are frames for tables.p4: which, a (16), b (32), c (7) and d (1), wide (72), payload.
+// keyFrames returns frames for tables.p4. A frame has a byte named `which`, the fields a (16 bits),
+// b (32), c (7), d (1) and wide (72), and a payload.
 func keyFrames(which byte, r *rand.Rand, n int, b func(i int) uint32) [][]byte {
 	out := make([][]byte, n)
 	for i := range out {
@@ -122,7 +123,7 @@ func BenchmarkChecksum(b *testing.B) {
 		make([]byte, 1000)...)})
 }
 
-// BenchmarkArithmetic2048 is a few operations on 2,048 bits.
+// BenchmarkArithmetic2048 measures a few operations on 2,048 bits.
 func BenchmarkArithmetic2048(b *testing.B) {
 	f := make([]byte, 45)
 	f[0], f[4], f[20] = 11, 9, 1

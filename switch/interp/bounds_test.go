@@ -28,11 +28,11 @@ func edited(t *testing.T, name string, edit func(root map[string]any)) *bmv2json
 	return prog
 }
 
-// TestArraysAreBounded: a program with arrays of allowed sizes that together need too much memory
-// is refused before anything is allocated. A process that runs out of memory would end, with all
-// its ports.
+// TestArraysAreBounded runs New with arrays that each have an allowed size, but need too much
+// memory together. New must refuse the program before it allocates anything. A process that runs
+// out of memory would end, and all its ports with it.
 func TestArraysAreBounded(t *testing.T) {
-	const most = 1 << 27 // cells, the limit of bmv2json
+	const most = 1 << 27 // the largest number of cells that bmv2json allows
 	size := func(kind, name string, n int) func(root map[string]any) {
 		return func(root map[string]any) {
 			for _, a := range root[kind].([]any) {
@@ -51,7 +51,8 @@ func TestArraysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	const half, cell = 1 << 29, 8 // half of the limit
+	// half is half of the memory limit in bytes, and cell the size of a cell
+	const half, cell = 1 << 29, 8
 	for _, c := range []struct {
 		name, largest string
 		edit          func(root map[string]any)
@@ -78,7 +79,7 @@ func TestArraysAreBounded(t *testing.T) {
 		Options{}))
 }
 
-// TestFieldsAreBounded: a program whose packets would each take megabytes is refused, too.
+// TestFieldsAreBounded checks that New refuses a program whose packets would each need megabytes.
 func TestFieldsAreBounded(t *testing.T) {
 	err := Verify(edited(t, "stateful", func(root map[string]any) {
 		for _, h := range root["header_types"].([]any) {
@@ -95,8 +96,8 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded: a group has more replicas than a packet may have copies; the surplus takes
-// no memory.
+// TestCopiesAreBounded uses a group with more replicas than a packet may have copies. The surplus
+// replicas must use no memory.
 func TestCopiesAreBounded(t *testing.T) {
 	p := load(t, "copies", Options{MaxPasses: 50})
 	p.dp.Lock()

@@ -99,8 +99,8 @@ func (p *Pipeline) compileParsers(c *reference.Compiler) {
 	}
 }
 
-// maxLanes bounds a packet's fields and intermediate results, in words of 64 bits. Up to MaxPasses
-// packets may exist at a time: 1 GiB.
+// maxLanes bounds a packet's fields and intermediate results, in 64-bit words. Up to MaxPasses
+// packets may exist at the same time, which limits their memory to 1 GiB.
 const maxLanes = 1 << 15
 
 func (p *Pipeline) compilePSAParsers(c *reference.Compiler) {

@@ -27,7 +27,7 @@ func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 	return timeout, since, err
 }
 
-// Idle implements [target.Ager]. The entries are in the order in which they were inserted.
+// Idle implements [target.Ager]. It returns the entries in the order of their insertion.
 func (p *Pipeline) Idle(now time.Duration) (out []target.IdleEntry, any bool) {
 	p.cp.Lock()
 	defer p.cp.Unlock()

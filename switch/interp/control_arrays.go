@@ -157,8 +157,8 @@ func (p *Pipeline) WriteMeter(name string, index int, c *target.MeterConfig) err
 	return nil
 }
 
-// direct finds the entry with e's match in a table for which has is true (the table has a direct
-// counter or meter).
+// direct finds the entry with the same match as e in a table. has must report whether the table has
+// a direct counter or meter.
 func (p *Pipeline) direct(name string, e *target.TableEntry, has func(*bmv2json.Table) bool,
 	what string) (*matchtables.Entry, error) {
 	t, err := p.table(name)

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// SetMulticastGroup implements [target.Pipeline]. Group 0 is P4's "no multicast" and cannot be set.
+// SetMulticastGroup implements [target.Pipeline]. Group 0 cannot be set, because in P4 it means "no
+// multicast".
 func (p *Pipeline) SetMulticastGroup(id uint32, replicas []target.Replica) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
@@ -39,7 +40,7 @@ func (p *Pipeline) MulticastGroups() map[uint32][]target.Replica {
 	return out
 }
 
-// SetCloneSession implements [target.Pipeline]. Sessions are 0 to 32767, as in BMv2.
+// SetCloneSession implements [target.Pipeline]. Session numbers are 0 to 32767, as in BMv2.
 func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // The control plane's access to tables. Pipeline.cp serializes control-plane calls. Pipeline.dp
-// excludes packets; a control-plane call holds it only for the moment of a change.
+// excludes packets. A control-plane call holds Pipeline.dp only for the moment of a change.
 
 func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	t := p.src.Table(name)
@@ -18,7 +18,7 @@ func (p *Pipeline) table(name string) (*matchtables.Table, error) {
 	return p.ref.Tables[t.Index], nil
 }
 
-// changeTable changes an entry. what describes the change in errors.
+// changeTable calls change to change an entry of a table. what describes the change in errors.
 func (p *Pipeline) changeTable(name, what string, change func(*matchtables.Table, *target.TableEntry) error,
 	e *target.TableEntry) error {
 	p.cp.Lock()
@@ -48,7 +48,7 @@ func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 	return p.changeTable(name, "deleting from table", (*matchtables.Table).Delete, e)
 }
 
-// Entries implements [target.Pipeline]. The entries are in the order of their insertion.
+// Entries implements [target.Pipeline]. It returns entries in the order of their insertion.
 func (p *Pipeline) Entries(name string) ([]target.TableEntry, error) {
 	p.cp.Lock()
 	defer p.cp.Unlock()

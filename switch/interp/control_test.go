@@ -375,7 +375,7 @@ func TestTableFull(t *testing.T) {
 	must(t, p.InsertEntry("I.exact_t", e))
 }
 
-// TestDefaults changes a default entry and restores the program's own.
+// TestDefaults changes a default entry and then restores the program's own default entry.
 func TestDefaults(t *testing.T) {
 	p := load(t, "tables", Options{})
 	const f = "01 0000 00000000 00 000000000000000000"
@@ -403,8 +403,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestConstEntries lists entries that are part of the program. They have target.Pipeline's
-// priorities, the largest first.
+// TestConstEntries lists entries that are part of the program. Their priorities must be those of
+// target.Pipeline, in which the largest wins.
 func TestConstEntries(t *testing.T) {
 	p := load(t, "tables", Options{})
 	entries, err := p.Entries("I.const_t")
@@ -419,7 +419,7 @@ func TestConstEntries(t *testing.T) {
 	}
 }
 
-// TestSelector sends flows through an action selector while members come and go.
+// TestSelector sends flows through an action selector while it adds and removes members.
 func TestSelector(t *testing.T) {
 	p := load(t, "selector", Options{})
 	port := func(n byte) *target.ActionCall { return act("I.out_by", []byte{0, n}) }
@@ -461,9 +461,9 @@ func TestSelector(t *testing.T) {
 	if c := count(); c[6] != 200 {
 		t.Errorf("flows by port after the member was changed: %v", c)
 	}
-	must(t, p.DeleteMember("I.chooser", 0)) // no longer used
+	must(t, p.DeleteMember("I.chooser", 0)) // no entry or group uses the member any more
 	must(t, p.ModifyEntry("I.selected", &target.TableEntry{Match: key, Member: u32(2)}))
-	must(t, p.DeleteGroup("I.chooser", 5)) // no longer used either
+	must(t, p.DeleteGroup("I.chooser", 5)) // no entry uses the group any more
 	if c := count(); c[2] != 200 {
 		t.Errorf("flows by port of a single member: %v", c)
 	}
@@ -472,7 +472,8 @@ func TestSelector(t *testing.T) {
 	if len(entries) != 1 || entries[0].Member == nil || *entries[0].Member != 2 {
 		t.Errorf("entries: %+v", entries)
 	}
-	// In a table without a default entry, one can be set to a member or a group, too.
+	// In a table without a default entry, the control plane can set a member or a group as the
+	// default entry.
 	must(t, p.SetDefault("I.profiled", nil))
 	must(t, p.SetMember("I.members", 4, port(4), true))
 	must(t, p.SetDefault("I.profiled", &target.TableEntry{Member: u32(4)}))
@@ -482,7 +483,7 @@ func TestSelector(t *testing.T) {
 	if err := p.DeleteMember("I.members", 4); !errors.Is(err, target.ErrInvalid) {
 		t.Errorf("the default's member could be deleted: %v", err)
 	}
-	// Two tables share the profile's members.
+	// Two tables share the members of an action profile.
 	must(t, p.InsertEntry("I.profiled_too",
 		&target.TableEntry{Match: []target.FieldMatch{{Value: []byte{0x30}, Mask: []byte{0xf0}}},
 			Priority: 1, Member: u32(4)}))
@@ -491,13 +492,14 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// TestDirectMeterAndCounter limits one entry by bytes.
+// TestDirectMeterAndCounter limits the rate of one entry in bytes.
 func TestDirectMeterAndCounter(t *testing.T) {
 	p := load(t, "stateful", Options{})
 	e := &target.TableEntry{Match: []target.FieldMatch{{Value: []byte{0, 9}}},
 		Action: act("I.measured", []byte{9, 9})}
 	must(t, p.InsertEntry("I.metered", e))
-	f := frame(t, "05 0009 0000000000000000 00000000000000000000000000000000") // 27 bytes
+	// a frame of 27 bytes
+	f := frame(t, "05 0009 0000000000000000 00000000000000000000000000000000")
 	verdict := func(now time.Duration) byte {
 		outs := p.Process(now, 0, f)
 		return outs[0].Frame[22]

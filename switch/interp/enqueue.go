@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// enqueue hands a packet to egress, or puts it into its port's queue.
+// enqueue passes a packet to egress, or puts it into the queue of its port.
 func (p *Pipeline) enqueue(st *packet.State, port uint32) {
 	st.EgressPort = port
 	priority := p.std.priority.Get(st)
@@ -33,7 +33,7 @@ func (p *Pipeline) enqueue(st *packet.State, port uint32) {
 	p.queue = append(p.queue, st)
 }
 
-// enqueueAtRate does the work of enqueue for queues with rates or depths.
+// enqueueAtRate does the work of enqueue if queues have rates or depths.
 func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	room, s := &p.waiting, p.opts.Queues.of(st.EgressPort, st.Priority)
 	name := queueName{st.EgressPort, st.Priority}
@@ -67,12 +67,12 @@ func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
-// depart removes from its queue, and returns, the next packet that may leave at the time now. It
-// returns nil if none may.
+// depart removes the next packet that may leave at the time now from its queue and returns it. It
+// returns nil if no packet may leave yet.
 func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {
-		return nil // later packets are for the next call
+		return nil // Later packets leave in a later call.
 	}
 	for priority := len(room.ready) - 1; priority >= 0; priority-- {
 		w := &room.ready[priority]
@@ -91,7 +91,7 @@ func (p *Pipeline) depart(now time.Duration) *packet.State {
 	return nil
 }
 
-// noteDeparture stores the earliest time at which a waiting packet may continue.
+// noteDeparture records the earliest time at which a waiting packet may continue.
 func (p *Pipeline) noteDeparture() {
 	next := time.Duration(nobodyWaits)
 	for _, w := range p.waiting.ready {
@@ -102,14 +102,14 @@ func (p *Pipeline) noteDeparture() {
 	p.waiting.next.Store(int64(next))
 }
 
-// NextDeparture is when the next packet in the queues may continue to egress (see
-// [Pipeline.DepartInto]); false: no packet waits.
+// NextDeparture returns the time at which the next waiting packet may continue to egress (see
+// [Pipeline.DepartInto]). It returns false if no packet waits.
 func (p *Pipeline) NextDeparture() (time.Duration, bool) {
 	next := p.waiting.next.Load()
 	return time.Duration(next), next != nobodyWaits
 }
 
-// ReadsQueueDepth reports whether the program reads how many packets wait at a port.
+// ReadsQueueDepth reports whether the program reads the number of packets that wait at a port.
 func (p *Pipeline) ReadsQueueDepth() bool { return p.readsDepth }
 
 func (p *Pipeline) queueDepth(port uint32) uint64 {

@@ -5,34 +5,38 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Events gets the steps of each packet's processing. It must not call the Pipeline.
+// Events receives the steps of each packet's processing. It must not call the Pipeline.
 type Events = packetevents.Listener
 
 // Event is a step in the processing of a packet.
 type Event = packetevents.Event
 
-// EventKind is a kind of step, with the number of BMv2's event logger.
+// EventKind is a kind of step. Its value is the number that BMv2's event logger uses.
 type EventKind = packetevents.Kind
 
 // PacketName distinguishes packets and their copies.
 type PacketName = packet.Name
 
-// The kinds of step. Event.ID is an id of the program's JSON unless the line says otherwise.
+// The kinds of steps. Event.ID is the id in the program's JSON unless the comment of the kind says
+// otherwise.
 const (
-	EventPacketIn       = packetevents.PacketIn       // ID: the port
-	EventPacketOut      = packetevents.PacketOut      // ID: the port
-	EventParserStart    = packetevents.ParserStart    // ID: of the parser
-	EventParserDone     = packetevents.ParserDone     // ID: of the parser
-	EventParserExtract  = packetevents.ParserExtract  // ID: of the header
-	EventDeparserStart  = packetevents.DeparserStart  // ID: of the deparser
-	EventDeparserDone   = packetevents.DeparserDone   // ID: of the deparser
-	EventDeparserEmit   = packetevents.DeparserEmit   // ID: of the header
-	EventChecksumUpdate = packetevents.ChecksumUpdate // ID: of the checksum
-	EventPipelineStart  = packetevents.PipelineStart  // ID: of the pipeline
-	EventPipelineDone   = packetevents.PipelineDone   // ID: of the pipeline
-	EventCondition      = packetevents.Condition      // ID: of the condition; Value: 1 if it is true
-	EventTableHit       = packetevents.TableHit       // ID: of the table; Value: the entry's handle
-	EventTableMiss      = packetevents.TableMiss      // ID: of the table
-	EventActionExecute  = packetevents.ActionExecute  // ID: of the action
-	EventConfigChange   = packetevents.ConfigChange   // another program was loaded; not a step of a packet
+	EventPacketIn       = packetevents.PacketIn       // Event.ID is the port number
+	EventPacketOut      = packetevents.PacketOut      // Event.ID is the port number
+	EventParserStart    = packetevents.ParserStart    // Event.ID is the parser's id
+	EventParserDone     = packetevents.ParserDone     // Event.ID is the parser's id
+	EventParserExtract  = packetevents.ParserExtract  // Event.ID is the header's id
+	EventDeparserStart  = packetevents.DeparserStart  // Event.ID is the deparser's id
+	EventDeparserDone   = packetevents.DeparserDone   // Event.ID is the deparser's id
+	EventDeparserEmit   = packetevents.DeparserEmit   // Event.ID is the header's id
+	EventChecksumUpdate = packetevents.ChecksumUpdate // Event.ID is the checksum's id
+	EventPipelineStart  = packetevents.PipelineStart  // Event.ID is the pipeline's id
+	EventPipelineDone   = packetevents.PipelineDone   // Event.ID is the pipeline's id
+	// Event.ID is the condition's id; Event.Value is 1 if the condition is true
+	EventCondition = packetevents.Condition
+	// Event.ID is the table's id; Event.Value is the entry's handle
+	EventTableHit      = packetevents.TableHit
+	EventTableMiss     = packetevents.TableMiss     // Event.ID is the table's id
+	EventActionExecute = packetevents.ActionExecute // Event.ID is the action's id
+	// another program was loaded; this is not a step of a packet
+	EventConfigChange = packetevents.ConfigChange
 )

@@ -7,15 +7,15 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/vm"
 )
 
-// controlFlow is ingress or egress. It runs as byte code or, if somebody may watch, statement by
-// statement.
+// controlFlow is the ingress or egress pipeline. It runs as byte code or, if somebody may watch it,
+// statement by statement.
 type controlFlow struct {
 	id   int // the pipeline's id in events
 	code *vm.Code
 	flow *reference.Flow
 }
 
-// run processes a packet.
+// run runs a packet through the control flow.
 func (f *controlFlow) run(p *Pipeline, st *packet.State) {
 	if f.code != nil {
 		f.code.Run(st)

@@ -11,7 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// programFile is one of the project's own test programs. Its P4 source is in the same folder.
+// programFile returns the path of one of the project's own test programs, without its extension.
+// The P4 source is in the same folder.
 func programFile(name string) string { return filepath.Join("..", "stf", "testdata", name+".json") }
 
 func load(t testing.TB, name string, opts Options) *Pipeline {
@@ -27,7 +28,7 @@ func load(t testing.TB, name string, opts Options) *Pipeline {
 	return p
 }
 
-// frame parses hexadecimal digits.
+// frame parses a frame in hexadecimal digits.
 func frame(t testing.TB, digits string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
@@ -37,7 +38,7 @@ func frame(t testing.TB, digits string) []byte {
 	return b
 }
 
-// single sends a frame in by port 0, and expects exactly one to leave.
+// single processes a frame that arrives at port 0, and expects that exactly one frame leaves.
 func single(t testing.TB, p *Pipeline, digits string) Out {
 	t.Helper()
 	outs := p.Process(time.Second, 0, frame(t, digits))

@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestLookups fills the tables of the test program with random entries, changes and removes some,
-// and compares the hits of random packets with a search through all present entries.
+// TestLookups fills the tables of the test program with random entries, and changes and removes
+// some of them. It compares the hits of random packets with a search through all present entries.
 func TestLookups(t *testing.T) {
 	p := load(t, "tables", Options{})
 	r := rand.New(rand.NewPCG(7, 8))
-	value := func(n int) []byte { // few bits set, so that many packets match
+	value := func(n int) []byte { // only a few bits are set, so that many packets match
 		b := make([]byte, n)
 		b[n-1] = byte(r.IntN(6))
 		if r.IntN(4) == 0 {
@@ -37,7 +37,8 @@ func TestLookups(t *testing.T) {
 		}
 		return b
 	}
-	// The frame has the fields which, a (16), b (32), c (7), d (1), and wide (72).
+	// The frame has a byte named `which` and the fields a (16 bits), b (32), c (7), d (1) and wide
+	// (72).
 	tables := []struct {
 		which byte
 		name  string
@@ -152,7 +153,7 @@ func TestLookups(t *testing.T) {
 				}
 				want := byte(0)
 				if tt.which == 1 {
-					want = 0xee // the default entry's value
+					want = 0xee // the value in the default entry
 				}
 				if best != nil {
 					want = best.Action.Params[0][0]
@@ -191,7 +192,8 @@ func masked(v []byte, m target.FieldMatch) bool {
 	return true
 }
 
-// canonicalKey names the match and priority of an entry, without the bits that do not matter.
+// canonicalKey returns a string that identifies the match and priority of an entry. It ignores the
+// bits that do not matter.
 func canonicalKey(e *target.TableEntry) string {
 	s := fmt.Sprint(e.Priority)
 	for _, m := range e.Match {

@@ -21,13 +21,13 @@ const (
 	instanceNormal = iota
 	instanceIngressClone
 	instanceEgressClone
-	instanceCoalesced // never set
+	instanceCoalesced // this engine never sets it
 	instanceRecirculated
 	instanceReplication
 	instanceResubmitted
 )
 
-// Pipeline is a program with its state, ready to run. Its methods are safe for concurrent use; it
+// Pipeline is a program with its state, ready to run. Its methods are safe for concurrent use. It
 // processes one packet at a time.
 type Pipeline struct {
 	src  *bmv2json.Program
@@ -35,39 +35,39 @@ type Pipeline struct {
 	lay  *packet.Layout
 
 	// cp serializes control-plane calls, and dp excludes packets during a change. Code that needs
-	// both locks cp first. So a packet waits for no more than a few assignments, even while a large
-	// table is being listed.
+	// both locks first locks cp. So a packet waits for no more than a few assignments, even while
+	// the control plane lists a large table.
 	cp, dp sync.Mutex
 
 	// The compiled program with its data.
 	ref             *reference.Program
 	std             stdFields
 	readsDepth      bool // the program reads the number of packets that wait at a port
-	psa             *psa // nil: a v1model program
+	psa             *psa // nil for a v1model program
 	parser          *reference.Parser
 	ingress, egress controlFlow
 	deparser        reference.Deparser
 
-	// State that belongs to the switch, not to the program.
+	// State that belongs to the switch rather than to the program.
 	groups   map[uint32][]target.Replica
 	sessions map[uint32]target.CloneSession
 	rand     *rand.PCG
 	obs      *packetevents.Observer
 
-	// Packets that are being processed.
+	// Packet states: the free states, and those of packets that are being processed.
 	free    []*packet.State
-	input   []*packet.State // for ingress: resubmitted and recirculated packets
-	queue   []*packet.State // for egress
+	input   []*packet.State // resubmitted and recirculated packets that wait for ingress
+	queue   []*packet.State // packets that wait for egress
 	passes  int
 	waiting waitingRoom
-	// it has been logged that a packet's priority was out of range
+	// Set once the log says that a packet's priority was out of range.
 	outOfRange bool
 	digests    []target.Digest
 }
 
 var _ target.Pipeline = (*Pipeline)(nil)
 
-// Barrier implements [target.Pipeline]. It does nothing: a packet holds dp from its parser to its
+// Barrier implements [target.Pipeline]. It does nothing. A packet holds dp from its parser to its
 // last copy, so every change has already waited for the packet in progress.
 func (p *Pipeline) Barrier() error { return nil }
 

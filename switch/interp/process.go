@@ -8,21 +8,21 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Process runs a frame from port through the program and returns the outgoing frames; the caller
-// owns their memory. now is the time since the device was created; the program's timestamps come
-// from it. Process only reads the frame, and does not keep it.
+// Process processes a frame that arrives at a port and returns the outgoing frames. The caller owns
+// the memory of these frames. now is the time since the device was created, from which the
+// program's timestamps follow. Process only reads the frame, and does not retain it.
 //
-// Packets are processed in the order in which they are made: first all packets for egress (a clone
-// before its original, replicas in the order of their group), then resubmitted or recirculated
-// packets.
+// Packets are processed in the order in which they are made. All packets for egress come first (a
+// clone before its original, replicas in the order of their group). Resubmitted or recirculated
+// packets follow.
 func (p *Pipeline) Process(now time.Duration, port uint32, frame []byte) []Out {
 	var b Buffer
 	p.ProcessInto(&b, now, port, frame)
 	return b.Outs
 }
 
-// ProcessInto is Process without allocation: the frames are in b, until b is used again. Goroutines
-// must not share b.
+// ProcessInto does what Process does, without allocating memory. The outgoing frames are in b until
+// b is used again. Goroutines must not share b.
 func (p *Pipeline) ProcessInto(b *Buffer, now time.Duration, port uint32, frame []byte) {
 	b.reset()
 	digests := p.process(b, now, port, frame)
@@ -55,7 +55,7 @@ func (p *Pipeline) process(b *Buffer, now time.Duration, port uint32,
 	return p.work(b, now)
 }
 
-// work processes the waiting packets, and those that leave their queues at now.
+// work processes the waiting packets, and the packets that leave their queues at now.
 func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	sent, received := 0, 0
 	for {
@@ -82,7 +82,7 @@ func (p *Pipeline) work(b *Buffer, now time.Duration) []target.Digest {
 	}
 }
 
-// allowed counts a pass, and reports whether it is within MaxPasses.
+// allowed counts a pass and reports whether the number of passes is within MaxPasses.
 func (p *Pipeline) allowed() bool {
 	p.passes++
 	if p.passes == p.opts.MaxPasses+1 {
@@ -91,7 +91,7 @@ func (p *Pipeline) allowed() bool {
 	return p.passes <= p.opts.MaxPasses
 }
 
-// parse runs the parser on st.Frame, from a state whose headers are all invalid.
+// parse runs the parser on st.Frame. st must have no valid header.
 func (p *Pipeline) parse(st *packet.State) {
 	err := p.parser.Run(st)
 	wrong := uint64(0)
@@ -102,7 +102,8 @@ func (p *Pipeline) parse(st *packet.State) {
 	p.std.checksumError.Set(st, wrong)
 }
 
-// receive processes a packet in parser and ingress, and passes it on.
+// receive runs a packet through parser and ingress, and passes it on to the packet replication
+// engine.
 func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
@@ -152,12 +153,13 @@ func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 }
 
 // multicast makes a copy of st for each replica. A copy has the headers, the metadata and the
-// length of st, but none of its requests: not even truncate, which in BMv2 applies only to the
-// outgoing packet and not to copies of it. The copies are truncated to cut bytes.
+// length of st, but none of its requests. In particular, a copy does not have the truncate request,
+// because in BMv2 this request applies only to the outgoing packet. The copies are truncated to cut
+// bytes.
 func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // MaxPasses copies exist, so further copies would be dropped
+			return // MaxPasses copies already exist, so further copies would be dropped.
 		}
 		c := p.get(st.Now)
 		c.CopyHeaders(st)
@@ -171,7 +173,7 @@ func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut in
 	}
 }
 
-// keep copies the fields of a field list.
+// keep copies the fields of a field list from src to dst.
 func (p *Pipeline) keep(dst, src *packet.State, list int) {
 	for _, r := range p.ref.FieldLists[list] {
 		copy(dst.Lanes[r.From:r.To], src.Lanes[r.From:r.To])
@@ -179,7 +181,7 @@ func (p *Pipeline) keep(dst, src *packet.State, list int) {
 }
 
 // cloneIngress makes the copies of a clone session from the received packet. It parses the packet
-// again, and copies only the metadata in the field list.
+// again, and copies only the metadata of the field list.
 func (p *Pipeline) cloneIngress(st *packet.State, length int) {
 	s, ok := p.sessions[st.CloneSession]
 	if p.obs.HasTrace() {
@@ -194,7 +196,7 @@ func (p *Pipeline) cloneIngress(st *packet.State, length int) {
 	c.IngressPort, c.ReceivedLength, c.Frame, c.Length = st.IngressPort, st.ReceivedLength, st.Frame, length
 	p.std.ingressPort.Set(c, uint64(st.IngressPort))
 	p.obs.NameCopy(c, st, st.Frame)
-	p.parser.Run(c) // a parser error would be in the metadata, which is cleared
+	p.parser.Run(c) // a parser error would be in the metadata, which cloneIngress clears
 	c.ClearMetadata()
 	p.keep(c, st, st.CloneList)
 	p.std.instanceType.Set(c, instanceIngressClone)
@@ -229,7 +231,7 @@ func (p *Pipeline) replicate(c *packet.State, s target.CloneSession) {
 	p.put(c)
 }
 
-// resubmit sends the received packet to ingress again, with the metadata of the field list.
+// resubmit sends the received packet to ingress again, with the metadata of a field list.
 func (p *Pipeline) resubmit(st *packet.State, length int) {
 	c := p.get(st.Now)
 	c.Clear()
@@ -242,7 +244,7 @@ func (p *Pipeline) resubmit(st *packet.State, length int) {
 	p.put(st)
 }
 
-// sample reads the values of a digest.
+// sample reads the values of a digest from a packet.
 func (p *Pipeline) sample(st *packet.State) {
 	list := p.src.LearnList(st.DigestList)
 	st.DigestList = 0
@@ -259,7 +261,7 @@ func (p *Pipeline) sample(st *packet.State) {
 	p.digests = append(p.digests, d)
 }
 
-// send processes a packet in egress and deparser, and sends it.
+// send runs a packet through egress and the deparser, and sends it.
 func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	if !p.allowed() {
 		p.put(st)
@@ -275,7 +277,7 @@ func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	p.std.deqDepth.Set(st, st.QueueDepth)
 	p.std.qid.Set(st, uint64(st.Priority))
 	p.std.egressPort.Set(st, uint64(st.EgressPort))
-	p.std.egressSpec.Set(st, uint64(p.opts.DropPort)+1) // anything but the drop port
+	p.std.egressSpec.Set(st, uint64(p.opts.DropPort)+1) // any port other than the drop port
 	p.std.packetLength.Set(st, uint64(st.Length))
 	if p.obs.HasTrace() {
 		p.obs.Tracef("Pipeline 'egress', port %d", st.EgressPort)
@@ -304,7 +306,7 @@ func (p *Pipeline) send(b *Buffer, st *packet.State) {
 	p.put(st)
 }
 
-// recirculate sends the deparsed packet to ingress again, with the metadata of the field list.
+// recirculate sends the deparsed packet to ingress again, with the metadata of a field list.
 func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
 	c := p.get(st.Now)
 	c.Clear()
@@ -317,8 +319,8 @@ func (p *Pipeline) recirculate(st *packet.State, frame []byte) {
 	p.put(st)
 }
 
-// DepartInto takes the packets that are due at now out of their queues, and sends them through
-// egress. b is used as in [Pipeline.ProcessInto].
+// DepartInto removes the packets that are due at now from their queues, and runs them through
+// egress. It uses b as [Pipeline.ProcessInto] does.
 func (p *Pipeline) DepartInto(b *Buffer, now time.Duration) {
 	b.reset()
 	p.dp.Lock()

@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSideEffects checks a program's effects other than frames: digests, messages, random numbers,
-// assertions.
+// TestSideEffects checks effects of a program other than frames: digests, messages, random numbers
+// and assertions.
 func TestSideEffects(t *testing.T) {
 	var digests []target.Digest
 	var messages []string
@@ -28,7 +28,7 @@ func TestSideEffects(t *testing.T) {
 		Seed: 42,
 		OnDigest: func(d target.Digest) {
 			digests = append(digests, d)
-			// the pipeline may be called from here
+			// OnDigest may call the pipeline.
 			if _, err := p.ReadRegister("I.narrow", 0); err != nil {
 				t.Error(err)
 			}
@@ -55,7 +55,7 @@ func TestSideEffects(t *testing.T) {
 	single(t, p, "0b beef 0000000000000007 00000000000000000000000000000000")
 }
 
-// TestTimestamps checks the clock that the program sees, 48 bits of microseconds.
+// TestTimestamps checks the clock that the program sees. It has 48 bits and counts microseconds.
 func TestTimestamps(t *testing.T) {
 	prog := testutil.FieldsProgram(t, []int{8})
 	p, err := New(prog, Options{})
@@ -66,7 +66,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestPassesAreBounded makes a packet loop for ever.
+// TestPassesAreBounded sends a packet that the program would recirculate for ever.
 func TestPassesAreBounded(t *testing.T) {
 	var said []string
 	p := load(t, "copies", Options{MaxPasses: 50, Log: func(s string) { said = append(said, s) }})
@@ -76,13 +76,13 @@ func TestPassesAreBounded(t *testing.T) {
 	if outs := p.Process(0, 0, frame(t, "01 00 0009 00")); len(outs) != 49 || len(said) != 1 {
 		t.Errorf("%d frames left, and %q was said", len(outs), said)
 	}
-	// Nothing of the packet is left behind.
+	// The earlier packet has left no copies behind.
 	if outs := p.Process(0, 0, frame(t, "00 00 0000 00")); len(outs) != 1 {
 		t.Errorf("after that %d frames left", len(outs))
 	}
 }
 
-// TestCloneSession truncates the copies of a session.
+// TestCloneSession checks that the copies of a clone session are truncated.
 func TestCloneSession(t *testing.T) {
 	p := load(t, "copies", Options{})
 	must(t, p.SetCloneSession(5,
@@ -101,8 +101,8 @@ func TestCloneSession(t *testing.T) {
 	}
 }
 
-// TestMemory checks the ownership of memory: Process gives it away, ProcessInto lends it, neither
-// keeps the frame, and ProcessInto does not allocate.
+// TestMemory checks the ownership of memory. Process hands its frames over, and ProcessInto lends
+// them. Neither retains the received frame. ProcessInto does not allocate memory.
 func TestMemory(t *testing.T) {
 	p := load(t, "tables", Options{})
 	in := frame(t, "08 0001 00000000 00 000000000000000000 11223344")
@@ -132,8 +132,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDeterminism sends the same packets through two pipelines of one seed, and expects the same
-// frames.
+// TestDeterminism sends the same packets through two pipelines with the same seed. Both must return
+// the same frames.
 func TestDeterminism(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	a, b := load(t, "stateful", Options{Seed: 3}), load(t, "stateful", Options{Seed: 3})
@@ -154,8 +154,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestRefusals changes programs so that they use things that do not exist. Each is refused with an
-// error that names the problem and its place.
+// TestRefusals changes programs so that they use things that do not exist. New must refuse each
+// program with an error that names the problem and its place.
 func TestRefusals(t *testing.T) {
 	type object = map[string]any
 	tests := []struct {
@@ -308,8 +308,8 @@ func TestConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzProcess sends frames through every program, with state that reaches as much of it as
-// possible.
+// FuzzProcess sends frames through every program. The state is such that frames reach as much of
+// the program as possible.
 func FuzzProcess(f *testing.F) {
 	var pipelines []*Pipeline
 	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",
@@ -348,7 +348,7 @@ func FuzzProcess(f *testing.F) {
 	})
 }
 
-// TestManyFrames runs the fuzz test's body with random frames, for runs without fuzzing.
+// TestManyFrames runs the body of the fuzz test with random frames, for test runs without fuzzing.
 func TestManyFrames(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, name := range []string{"arithmetic", "copies", "parsing", "selector", "stateful",

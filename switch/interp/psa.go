@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// psaRecirculate is the port that takes a packet back to ingress (PSA_PORT_RECIRCULATE).
+// psaRecirculate is the port that sends a packet back to ingress (PSA_PORT_RECIRCULATE).
 const psaRecirculate = 0xfffffffa
 
 // The values of PSA_PacketPath_t.
@@ -27,7 +27,7 @@ func (a *psa) arrive(st *packet.State, port uint32, path uint64) {
 	a.inPath.Set(st, path)
 }
 
-// receivePSA processes a packet in ingress, and passes it on.
+// receivePSA runs a packet through ingress, and passes it on to the packet replication engine.
 func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 	a := p.psa
 	a.ingressTime.Set(st, uint64(st.Now/time.Microsecond))
@@ -45,7 +45,7 @@ func (p *Pipeline) receivePSA(b *Buffer, st *packet.State) {
 		p.put(st)
 		return
 	}
-	if a.clone.Get(st) != 0 { // also for dropped packets
+	if a.clone.Get(st) != 0 { // a dropped packet is cloned, too
 		p.clonePSA(st, uint32(a.session.Get(st)), st.Frame, psaCloneI2E)
 	}
 	switch {
@@ -83,7 +83,7 @@ func (p *Pipeline) replicatePSA(st *packet.State, replicas []target.Replica, fra
 	class uint64) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // MaxPasses copies exist, so further copies would be dropped
+			return // MaxPasses copies already exist, so further copies would be dropped.
 		}
 		p.enqueuePSA(st, r, frame, path, class)
 	}
@@ -105,7 +105,7 @@ func (p *Pipeline) enqueuePSA(st *packet.State, r target.Replica, frame []byte, 
 	p.queue = append(p.queue, c)
 }
 
-// sendPSA processes a packet in egress, and sends it.
+// sendPSA runs a packet through egress, and sends it.
 func (p *Pipeline) sendPSA(b *Buffer, st *packet.State) {
 	a := p.psa
 	a.egressTime.Set(st, uint64(st.Now/time.Microsecond))

@@ -8,26 +8,28 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// psa has the differences of a program for the Portable Switch Architecture from one for v1model: a
-// parser and a deparser on both sides of the packet replication engine, and metadata of its own.
-// Only the packet's bytes, and the engine's metadata, pass from ingress to egress.
+// psa has what a program for the Portable Switch Architecture needs in addition to a v1model
+// program. It has a parser and a deparser on both sides of the packet replication engine, and its
+// own metadata. Only the packet's bytes, and the engine's metadata, pass from ingress to egress.
 type psa struct {
 	egressParser    *reference.Parser
 	ingressDeparser reference.Deparser
 
-	inPort, inPath                                    packet.Field // set for the ingress parser
+	// the engine sets these fields for the ingress parser
+	inPort, inPath                                    packet.Field
 	ingressPort, ingressPath, ingressTime, ingressErr packet.Field
-	// ingress sets these
+	// Fields that ingress sets.
 	class, clone, session, drop, resubmit, group, port packet.Field
-	outPort, outPath                                   packet.Field // set for the egress parser
-	egressClass, egressPort, egressPath, instance      packet.Field
-	egressTime, egressErr                              packet.Field
-	// egress sets these
+	// the engine sets these fields for the egress parser
+	outPort, outPath                              packet.Field
+	egressClass, egressPort, egressPath, instance packet.Field
+	egressTime, egressErr                         packet.Field
+	// Fields that egress sets.
 	cloneAgain, sessionAgain, dropAgain packet.Field
 	deparserPort                        packet.Field
 }
 
-// newPSA finds the architecture's metadata. p4c writes all of it into every program.
+// newPSA finds the metadata of the architecture. p4c writes all of it into every program.
 func newPSA(prog *bmv2json.Program, lay *packet.Layout) *psa {
 	field := func(header, name string) packet.Field {
 		r := prog.FieldNamed(header, name)

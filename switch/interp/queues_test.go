@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// queued is priorities.p4 with its queues.
+// queued is a pipeline that runs priorities.p4, with its queues.
 type queued struct {
 	*Pipeline
 	queues *Queues
@@ -49,8 +49,8 @@ const (
 	goesRound
 )
 
-// send processes a received packet, and overwrites its memory afterwards. It describes the outgoing
-// frames (leaves).
+// send processes a received packet, and overwrites the packet's memory afterwards. It returns a
+// description of the outgoing frames (leaves).
 func (q *queued) send(at time.Duration, port, priority, how, number byte) []string {
 	frame := append([]byte{port, priority, how, number}, "ten bytes: and more"...)
 	outs := q.Process(at, 9, frame)
@@ -60,15 +60,15 @@ func (q *queued) send(at time.Duration, port, priority, how, number byte) []stri
 	return leaves(outs)
 }
 
-// depart processes the packets that are due.
+// depart processes the packets that are due to leave their queues.
 func (q *queued) depart(at time.Duration) []string {
 	var b Buffer
 	q.DepartInto(&b, at)
 	return leaves(b.Outs)
 }
 
-// leaves describes each frame: its port, number and queue, how long it waited, and the length of
-// its queue when it arrived and when it left.
+// leaves describes each frame: its port, its number, its queue, how long it waited, and the length
+// of its queue when it arrived and when it left.
 func leaves(outs []Out) (told []string) {
 	for _, o := range outs {
 		f := o.Frame
@@ -93,8 +93,8 @@ func expectLeaves(t *testing.T, what string, got []string, want ...string) {
 
 func number[T any](n T) *T { return &n }
 
-// TestQueueRate: packets leave a queue a millisecond apart. The program sees their waiting time and
-// the queue's length. Packets of other ports do not wait.
+// TestQueueRate checks that packets leave a queue a millisecond apart. The program must see their
+// waiting time and the queue's length. Packets of other ports must not wait.
 func TestQueueRate(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(number(uint32(1)), nil, 1000))
@@ -112,15 +112,15 @@ func TestQueueRate(t *testing.T) {
 	}
 	expectLeaves(t, "too early", q.depart(at-1))
 	expectLeaves(t, "in time", q.depart(at), "1:2 q0 1000us 0 2")
-	// After a late call, the packets that are due continue, and no others.
+	// A late call must pass on the packets that are due, and no other packets.
 	expectLeaves(t, "late", q.depart(at+2500*time.Microsecond), "1:3 q0 3500us 1 1",
 		"1:4 q0 3500us 2 0")
 	if _, waits := q.NextDeparture(); waits {
 		t.Error("a packet waits after the last")
 	}
-	// A packet that comes after the queue's gap has passed does not wait.
+	// A packet that arrives after the queue's gap has passed does not wait.
 	expectLeaves(t, "after a pause", q.send(time.Minute, 1, 0, goesOn, 5), "1:5 q0 0us 0 0")
-	// Without a rate packets do not wait, except after packets that already wait.
+	// Without a rate packets do not wait, unless earlier packets are already waiting.
 	expectLeaves(t, "with a rate", q.send(time.Minute, 1, 0, goesOn, 6))
 	must(t, q.queues.SetRate(nil, nil, 0))
 	expectLeaves(t, "without", q.send(time.Minute, 1, 0, goesOn, 7))
@@ -129,7 +129,8 @@ func TestQueueRate(t *testing.T) {
 	expectLeaves(t, "at once", q.send(time.Minute, 1, 0, goesOn, 8), "1:8 q0 0us 0 0")
 }
 
-// TestPriorities: packets of a larger priority overtake others, each at its queue's rate.
+// TestPriorities checks that packets of a larger priority overtake others, each at the rate of its
+// queue.
 func TestPriorities(t *testing.T) {
 	q := newQueued(t, 8)
 	must(t, q.queues.SetRate(nil, nil, 1000))
@@ -160,7 +161,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestQueueDepth: a full queue drops new packets, and logs this once.
+// TestQueueDepth checks that a full queue drops new packets, and logs this only once.
 func TestQueueDepth(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(nil, nil, 1000))
@@ -181,7 +182,7 @@ func TestQueueDepth(t *testing.T) {
 			t.Errorf("a depth of %d: %v", depth, err)
 		}
 	}
-	// The total number of waiting packets is bounded, however many queues there are.
+	// The total number of waiting packets must be bounded, however many queues there are.
 	must(t, q.queues.SetDepth(nil, nil, MaxQueueDepth))
 	must(t, q.queues.SetRate(nil, nil, 1))
 	for n := range maxWaiting + 1000 {
@@ -192,8 +193,8 @@ func TestQueueDepth(t *testing.T) {
 	}
 }
 
-// TestCopiesWait: the copies of a group and of a clone (truncated) each wait in their port's queue.
-// A packet that loops twice waits in its own queue.
+// TestCopiesWait checks that each copy of a group and of a clone (truncated) waits in the queue of
+// its port. A packet that loops twice waits in its own port's queue.
 func TestCopiesWait(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.SetMulticastGroup(1, []target.Replica{{Port: 1}, {Port: 2}, {Port: 1}}))
@@ -216,8 +217,8 @@ func TestCopiesWait(t *testing.T) {
 	expectLeaves(t, "round once more", q.depart(at+time.Millisecond), "1:4 q0 1000us 0 0")
 }
 
-// TestQueuesOfAProgram: the queues' settings stay when a program is replaced, but its packets do
-// not.
+// TestQueuesOfAProgram replaces a program. The queues must keep their settings, but not the
+// packets.
 func TestQueuesOfAProgram(t *testing.T) {
 	q := newQueued(t, 1)
 	must(t, q.queues.SetRate(nil, nil, 1000))

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// stdFields are the fields of standard_metadata that the target reads and writes, found by their
-// names in simple_switch.
+// stdFields has the fields of standard_metadata that the engine reads and writes. It finds them by
+// the names that simple_switch uses.
 type stdFields struct {
 	ingressPort, egressPort, instanceType, packetLength packet.Field
 	parserError, checksumError                          packet.Field

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// get takes a state from the free list.
+// get takes a packet state from the free list.
 func (p *Pipeline) get(now time.Duration) *packet.State {
 	var st *packet.State
 	if n := len(p.free); n > 0 {
@@ -19,7 +19,7 @@ func (p *Pipeline) get(now time.Duration) *packet.State {
 	return st
 }
 
-// put returns a state to the free list.
+// put returns a packet state to the free list.
 func (p *Pipeline) put(st *packet.State) {
 	st.Frame, st.Payload, st.Parameters = nil, nil, nil
 	p.free = append(p.free, st)
@@ -35,8 +35,8 @@ func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
 }
 
-// newPacket makes a packet with the given bytes, and with st's arrival data (such as port and
-// time).
+// newPacket returns a packet with the given bytes. It takes the port and the other arrival data
+// from st.
 func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
 	c := p.get(st.Now)
 	c.Clear()

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestTrace traces a packet that hits a table and one that misses all tables.
+// TestTrace traces a packet that hits a table, and a packet that misses all tables.
 func TestTrace(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../p4rtserver/testdata/ageing.json")
 	must(t, err)
@@ -51,7 +51,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceChangesNothing runs packets of the STF programs with and without a trace.
+// TestTraceChangesNothing runs the packets of the STF programs with and without a trace. The
+// results must be the same.
 func TestTraceChangesNothing(t *testing.T) {
 	for _, name := range []string{"tables", "copies", "parsing", "stateful"} {
 		frame := make([]byte, 64)

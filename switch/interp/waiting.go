@@ -8,15 +8,15 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// waitingRoom holds a program's waiting packets.
+// waitingRoom holds the packets of a program that wait in queues.
 type waitingRoom struct {
 	queues map[queueName]*waitingQueue
-	ready  []waiters // by priority
+	ready  []waiters // heaps of waiting packets, by priority
 	count  int
 	order  uint64
-	// the earliest time at which a packet may continue (see [Pipeline.NextDeparture])
+	// The earliest time at which a waiting packet may continue (see [Pipeline.NextDeparture]).
 	next atomic.Int64
-	full bool // a full queue has been logged
+	full bool // set once the log says that a queue is full
 }
 
 type queueName struct {
@@ -29,7 +29,7 @@ type waitingQueue struct {
 	last time.Duration // the time at which the queue's newest packet may continue
 }
 
-// waiter is a waiting packet.
+// waiter is a packet that waits in a queue.
 type waiter struct {
 	st     *packet.State
 	of     *waitingQueue
@@ -38,7 +38,8 @@ type waiter struct {
 	number uint64 // the packet's number in traces
 }
 
-// waiters is a heap of packets of one priority, ordered by the time at which they may continue.
+// waiters is a heap of the waiting packets of one priority, ordered by the time at which they may
+// continue.
 type waiters []waiter
 
 func (w waiters) Len() int      { return len(w) }
@@ -57,7 +58,7 @@ func (w *waiters) Pop() any {
 
 const nobodyWaits = math.MaxInt64
 
-// empty removes all packets, and sets the number of priorities.
+// empty removes all packets and sets the number of priorities.
 func (r *waitingRoom) empty(priorities int) {
 	r.queues, r.ready = map[queueName]*waitingQueue{}, make([]waiters, priorities)
 	r.next.Store(nobodyWaits)

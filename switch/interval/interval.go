@@ -9,7 +9,8 @@ import (
 // MaxShift is the largest left shift, in bits, for which an interval is computed.
 const MaxShift = 1 << 14
 
-// Interval is [Lo, Hi]. If both bounds are nil, none are known. The numbers are never modified.
+// Interval is the set of integers from Lo to Hi. If nothing is known, both bounds are nil. The
+// numbers are never modified.
 type Interval struct{ Lo, Hi *big.Int }
 
 var (
@@ -21,19 +22,19 @@ var (
 	I64 = Signed(64)
 )
 
-// Unsigned is the interval of bit<width>.
+// Unsigned returns the interval of bit<width>.
 func Unsigned(width int) Interval {
 	h := new(big.Int).Lsh(one, uint(width))
 	return Interval{zero, h.Sub(h, one)}
 }
 
-// Signed is the interval of int<width>, which has at least one bit.
+// Signed returns the interval of int<width>, which has at least one bit.
 func Signed(width int) Interval {
 	h := new(big.Int).Lsh(one, uint(width-1))
 	return Interval{new(big.Int).Neg(h), new(big.Int).Sub(h, one)}
 }
 
-// Integers is the interval of bit<width> or int<width>.
+// Integers returns the interval of bit<width> or int<width>.
 func Integers(width int, signed bool) Interval {
 	if signed {
 		return Signed(width)
@@ -44,10 +45,10 @@ func Integers(width int, signed bool) Interval {
 // Bounded reports whether bounds are known.
 func (r Interval) Bounded() bool { return r.Lo != nil && r.Hi != nil }
 
-// NonNegative reports whether all values are known to be non-negative.
+// NonNegative reports whether no value can be negative.
 func (r Interval) NonNegative() bool { return r.Lo != nil && r.Lo.Sign() >= 0 }
 
-// Within reports whether every value of r is in s; s must be bounded.
+// Within reports whether every value of r is in s. s must be bounded.
 func (r Interval) Within(s Interval) bool {
 	return r.Bounded() && r.Lo.Cmp(s.Lo) >= 0 && r.Hi.Cmp(s.Hi) <= 0
 }
@@ -69,8 +70,8 @@ func (r Interval) Hull(s Interval) Interval {
 	return Interval{Min(r.Lo, s.Lo), Max(r.Hi, s.Hi)}
 }
 
-// Bits returns the number of bits in which two's complement holds every value of r; r must be
-// bounded. If no value is negative, one of the bits is the sign, always 0.
+// Bits returns the number of bits in which two's complement holds every value of r. r must be
+// bounded. If no value is negative, the sign bit, which is then always 0, is included.
 func (r Interval) Bits() int {
 	n := 0
 	for _, v := range []*big.Int{r.Lo, r.Hi} {
@@ -82,10 +83,11 @@ func (r Interval) Bits() int {
 	return n + 1
 }
 
-// Word returns the i-th 64-bit word, from the least significant on, of a number in unbounded two's
-// complement.
+// Word returns the i-th 64-bit word of a number in unbounded two's complement. Word 0 is the least
+// significant.
 func Word(v *big.Int, i int) uint64 {
-	x := new(big.Int).Rsh(v, uint(64*i)) // rounds towards minus infinity, as two's complement does
+	// Rsh rounds towards minus infinity, as two's complement does.
+	x := new(big.Int).Rsh(v, uint(64*i))
 	return x.And(x, U64.Hi).Uint64()
 }
 
@@ -105,7 +107,7 @@ func Max(a, b *big.Int) *big.Int {
 	return b
 }
 
-// OfExpr returns the interval of an expression of type data (bmv2json.Expr).
+// OfExpr returns the interval of an expression of type TypeData (bmv2json.Expr).
 func OfExpr(e *bmv2json.Expr) Interval {
 	switch e.Op {
 	case bmv2json.OpConst:
@@ -140,7 +142,7 @@ func OfExpr(e *bmv2json.Expr) Interval {
 	return binary(e.Op, OfExpr(e.Left), OfExpr(e.Right))
 }
 
-// binary returns the interval of an operation's results for operands from two intervals.
+// binary returns the interval of an operation's results, given the intervals of its operands.
 func binary(op bmv2json.ExprOp, l, r Interval) Interval {
 	switch {
 	case op == bmv2json.OpBitAnd && l.NonNegative() && r.NonNegative():
@@ -183,7 +185,7 @@ func binary(op bmv2json.ExprOp, l, r Interval) Interval {
 		}
 		n := uint(r.Hi.Int64())
 		return Interval{new(big.Int).Lsh(l.Lo, n), new(big.Int).Lsh(l.Hi, n)}.Hull(l)
-	default: // the bitwise operations: the result has no more bits than the wider operand
+	default: // In bitwise operations, the result has no more bits than the wider operand.
 		n := max(l.Bits(), r.Bits())
 		if l.NonNegative() && r.NonNegative() {
 			return Unsigned(n - 1)

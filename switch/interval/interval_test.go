@@ -7,14 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// operations compute BMv2's results; nil if it has none.
+// operations compute BMv2's results. They return nil if BMv2 has no result.
 var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpAdd: func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) },
 	bmv2json.OpSub: func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) },
 	bmv2json.OpMul: func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) },
 	bmv2json.OpDiv: func(a, b *big.Int) *big.Int {
 		if b.Sign() == 0 {
-			return zero // the engines' result; BMv2 stops
+			return zero // the engines return 0, while BMv2 stops
 		}
 		return new(big.Int).Quo(a, b)
 	},
@@ -41,8 +41,8 @@ var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpBitXor: func(a, b *big.Int) *big.Int { return new(big.Int).Xor(a, b) },
 }
 
-// TestOperations: for all operands from all small intervals, the result is in the computed
-// interval.
+// TestOperations checks, for all operands from all small intervals, that the result is in the
+// computed interval.
 func TestOperations(t *testing.T) {
 	const most = 5
 	var all []Interval
@@ -73,7 +73,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestBits: Bits returns the smallest number of bits whose two's complement holds an interval.
+// TestBits checks that Bits returns the smallest number of bits whose two's complement holds an
+// interval.
 func TestBits(t *testing.T) {
 	for lo := int64(-70); lo <= 70; lo++ {
 		for hi := lo; hi <= 70; hi++ {
@@ -106,11 +107,11 @@ func TestFitsWord(t *testing.T) {
 	}
 }
 
-// TestWord composes numbers from their words again.
+// TestWord splits numbers into words and puts them together again.
 func TestWord(t *testing.T) {
 	for _, v := range []*big.Int{zero, one, big.NewInt(-1), U64.Hi, I64.Lo,
 		new(big.Int).Lsh(big.NewInt(-5), 100), new(big.Int).Lsh(big.NewInt(7), 130)} {
-		again := big.NewInt(int64(Word(v, 3))) // the last one has the sign
+		again := big.NewInt(int64(Word(v, 3))) // the last word contains the sign
 		for i := 2; i >= 0; i-- {
 			again.Lsh(again, 64).Add(again, new(big.Int).SetUint64(Word(v, i)))
 		}
@@ -120,7 +121,7 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// TestUnknown: for an unbounded operand, only a mask gives bounds.
+// TestUnknown checks that, for an unbounded operand, only a mask gives bounds.
 func TestUnknown(t *testing.T) {
 	mask := Unsigned(8)
 	for op := range operations {
@@ -131,7 +132,7 @@ func TestUnknown(t *testing.T) {
 			}
 		}
 	}
-	// A shift that is too large to be computed.
+	// The shift amount is too large for a result to be computed.
 	if got := binary(bmv2json.OpShl, mask, Interval{zero,
 		big.NewInt(MaxShift + 1)}); got.Bounded() {
 		t.Errorf("<<: [%v, %v]", got.Lo, got.Hi)

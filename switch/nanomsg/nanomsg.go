@@ -1,9 +1,9 @@
-// Package nanomsg publishes messages like nanomsg's PUB sockets, for BMv2's listeners: the SP
-// protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets, which
-// puts a byte before each message. Subscribers filter the messages themselves, so each subscriber
-// gets all of them.
+// Package nanomsg publishes messages to BMv2's listeners, as nanomsg's PUB sockets do. It
+// implements the SP protocol over TCP (RFC draft sp-tcp-mapping-01), and nanomsg's own protocol
+// over Unix sockets, which puts a byte before each message. Subscribers filter the messages
+// themselves, so each subscriber gets all messages.
 //
-// A slow subscriber loses messages, as with nanomsg; nothing waits for it.
+// A slow subscriber loses messages, as with nanomsg. Nothing waits for a subscriber.
 package nanomsg
 
 import (
@@ -27,14 +27,15 @@ import (
 // Limits of a publisher.
 const (
 	maxSubscribers = 32
-	maxWaiting     = 1024             // messages that wait for one subscriber; further ones are dropped
-	handshakeTime  = 5 * time.Second  // limits the subscriber's handshake
-	writeTime      = 20 * time.Second // limits the sending of a message
-	pauseOnError   = 100 * time.Millisecond
+	// messages that wait for one subscriber; further messages are dropped
+	maxWaiting    = 1024
+	handshakeTime = 5 * time.Second  // time limit for the subscriber's handshake
+	writeTime     = 20 * time.Second // time limit for sending a message
+	pauseOnError  = 100 * time.Millisecond
 )
 
-// The first message of a PUB socket, and the first message that it expects from a SUB socket. Each
-// contains the number of its protocol.
+// The first message of a PUB socket, and the first message that a PUB socket expects from a SUB
+// socket. Each contains a protocol number.
 var (
 	greeting = []byte{0, 'S', 'P', 0, 0, 0x20, 0, 0}
 	answer   = []byte{0, 'S', 'P', 0, 0, 0x21, 0, 0}
@@ -49,18 +50,18 @@ type Publisher struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
 	closed      bool
-	ready       atomic.Int32 // number of ready subscribers
+	ready       atomic.Int32 // number of subscribers that have finished the handshake
 	wg          sync.WaitGroup
 }
 
 type subscriber struct {
 	conn    net.Conn
-	ready   bool // the handshake is done; guarded by Publisher.mu
+	ready   bool // the handshake is finished; guarded by Publisher.mu
 	waiting chan []byte
 }
 
-// Listen makes a publisher at a nanomsg address: ipc://PATH or tcp://HOST:PORT. It replaces a Unix
-// socket without a listener, but not one of another user, and no other kind of file.
+// Listen creates a Publisher at a nanomsg address: ipc://PATH or tcp://HOST:PORT. It replaces a
+// Unix socket without a listener, but not the socket of another user, and no other kind of file.
 func Listen(address string, log *slog.Logger) (*Publisher, error) {
 	p := &Publisher{log: log, subscribers: map[*subscriber]struct{}{}}
 	kind, rest, _ := strings.Cut(address, "://")
@@ -73,7 +74,7 @@ func Listen(address string, log *slog.Logger) (*Publisher, error) {
 		}
 		p.listener, err = net.Listen("unix", rest)
 	case "tcp":
-		// nanomsg's * stands for all addresses
+		// In nanomsg, * stands for all addresses.
 		p.listener, err = net.Listen("tcp", strings.Replace(rest, "*", "", 1))
 	default:
 		return nil, fmt.Errorf("%q is no address of nanomsg: give ipc://PATH or tcp://HOST:PORT",
@@ -87,11 +88,11 @@ func Listen(address string, log *slog.Logger) (*Publisher, error) {
 	return p, nil
 }
 
-// removeStale removes the socket of a process that has ended.
+// removeStale removes the Unix socket of a process that has ended.
 func removeStale(path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return nil // there is no file, or Listen will report the error
+		return nil // There is no file, or Listen will report the error.
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s is not a socket of this user; remove it, or give another address",
@@ -116,7 +117,8 @@ func (p *Publisher) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(pauseOnError) // for example, no file descriptor is left
+			// Accept fails temporarily, for example, if no file descriptor is left.
+			time.Sleep(pauseOnError)
 			continue
 		}
 		s := &subscriber{conn: c, waiting: make(chan []byte, maxWaiting)}
@@ -153,7 +155,7 @@ func (p *Publisher) serve(s *subscriber) {
 	p.ready.Add(1)
 	p.mu.Unlock()
 	gone := make(chan struct{})
-	go func() { // a subscriber sends nothing, so Read returns at its end
+	go func() { // A subscriber sends nothing, so Read returns only when the connection ends.
 		_, _ = s.conn.Read(make([]byte, 1))
 		_ = s.conn.Close()
 		close(gone)
@@ -183,7 +185,7 @@ func (p *Publisher) drop(s *subscriber) {
 	}
 }
 
-// Subscribed reports whether anybody listens.
+// Subscribed reports whether there is a subscriber.
 func (p *Publisher) Subscribed() bool { return p.ready.Load() > 0 }
 
 // Publish sends a message to all subscribers. It does not block.
@@ -202,15 +204,15 @@ func (p *Publisher) Publish(message []byte) {
 		}
 		select {
 		case s.waiting <- framed:
-		default: // the subscriber is too slow
+		default: // drop the message, because the subscriber is too slow
 		}
 	}
 }
 
-// Addr is the listener's address.
+// Addr returns the listener's address.
 func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
 
-// Close ends the publisher, and drops unsent messages.
+// Close closes the Publisher and drops unsent messages.
 func (p *Publisher) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// subscribe connects like a SUB socket.
+// subscribe connects to the Publisher as a SUB socket does.
 func subscribe(t *testing.T, p *Publisher) net.Conn {
 	t.Helper()
 	c, err := net.Dial(p.Addr().Network(), p.Addr().String())
@@ -28,7 +28,7 @@ func subscribe(t *testing.T, p *Publisher) net.Conn {
 	if _, err := io.ReadFull(c, heard); err != nil || string(heard) != "\x00SP\x00\x00\x20\x00\x00" {
 		t.Fatalf("the publisher says %q: %v", heard, err)
 	}
-	for range 2000 { // until the publisher has finished the handshake, too
+	for range 2000 { // wait until the Publisher has finished the handshake, too
 		p.mu.Lock()
 		ready := 0
 		for s := range p.subscribers {
@@ -73,7 +73,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestAddresses: Listen replaces a socket without a listener, and nothing else.
+// TestAddresses checks that Listen replaces a socket without a listener, and no other file.
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
@@ -103,12 +103,13 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestStrangers: subscribers send nothing, send something wrong, connect in large numbers, or read
-// nothing. A listening subscriber still gets all messages, and publishing never waits.
+// TestStrangers connects subscribers that send nothing, send wrong data, connect in large numbers,
+// or read nothing. A correct subscriber must still get all messages, and publishing must never
+// wait.
 func TestStrangers(t *testing.T) {
 	p := publisher(t, "tcp://127.0.0.1:0")
 	good := subscribe(t, p)
-	_ = subscribe(t, p) // reads nothing
+	_ = subscribe(t, p) // this subscriber reads nothing
 	for i := range 100 {
 		c, err := net.Dial("tcp", p.Addr().String())
 		if err != nil {

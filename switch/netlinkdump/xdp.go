@@ -15,7 +15,8 @@ const (
 	TakesXDP = 4 // the device accepts frames from XDP programs, its own and those of other devices
 )
 
-// XDPFeatures are the XDP features of an interface, from the kernel's netdev family (Linux 6.3).
+// XDPFeatures returns the XDP features of an interface. It queries the kernel's netdev family
+// (Linux 6.3).
 func XDPFeatures(ifindex int) (uint64, error) {
 	const (
 		devGet          = 1 // NETDEV_CMD_DEV_GET
@@ -37,7 +38,7 @@ func XDPFeatures(ifindex int) (uint64, error) {
 	return nl.NativeEndian().Uint64(value), nil
 }
 
-// netdevFamily is the number of the kernel's netdev family.
+// netdevFamily returns the number of the kernel's netdev family.
 var netdevFamily = sync.OnceValues(func() (int, error) {
 	value, err := askGeneric(unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY,
 		nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")),
@@ -51,9 +52,9 @@ var netdevFamily = sync.OnceValues(func() (int, error) {
 	return int(nl.NativeEndian().Uint16(value)), nil
 })
 
-// askGeneric sends a command with one attribute to a family of generic netlink, and returns an
-// attribute of the answer; nil if it has none. It encodes the header itself, because nl.Genlmsg
-// fills the reserved bytes from whatever follows it in memory.
+// askGeneric sends a command with one attribute to a family of generic netlink. It returns the
+// attribute want of the answer, or nil if the answer does not contain it. It encodes the header
+// itself, because nl.Genlmsg fills the reserved bytes from whatever follows the header in memory.
 func askGeneric(family int, command byte, with *nl.RtAttr, want uint16) ([]byte, error) {
 	req := nl.NewNetlinkRequest(family, unix.NLM_F_ACK)
 	req.AddRawData(append([]byte{command, 1, 0, 0}, with.Serialize()...))

@@ -7,27 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Setting is a feature of an interface that can be on or off, by ethtool's name.
+// Setting is the name that ethtool gives a feature of an interface, which can be on or off.
 type Setting string
 
 // The settings that switches turn off.
 const (
-	GenericReceive Setting = "generic-receive-offload" // merges received frames
-	LargeReceive   Setting = "large-receive-offload"   // merges received frames in the device
-	// sends large TCP frames, which are split later
+	GenericReceive Setting = "generic-receive-offload" // the kernel merges received frames
+	LargeReceive   Setting = "large-receive-offload"   // the device merges received frames
+	// The kernel sends large TCP frames that are split later.
 	TCPSegments Setting = "tcp-segmentation-offload"
-	// sends large frames of other protocols, which are split later
+	// The kernel sends large frames of other protocols that are split later.
 	GenericSegment Setting = "generic-segmentation-offload"
-	// sends frames whose checksum is completed later
+	// The kernel sends frames whose checksum is completed later.
 	TxChecksums Setting = "tx-checksumming"
-	// sends frames with their 802.1Q tag in the metadata
+	// The kernel sends frames with their 802.1Q tag in the metadata instead of the frame.
 	TxVLAN Setting = "tx-vlan-offload"
-	// moves 802.1Q tags of received frames to the metadata
+	// The device moves 802.1Q tags of received frames to the metadata.
 	RxVLAN Setting = "rx-vlan-offload"
 )
 
-// commands are a setting's ethtool commands (linux/ethtool.h) and, for settings that share a word
-// of flags, its bit in that word.
+// commands has the ethtool commands for reading and changing a setting (linux/ethtool.h). For
+// settings that share a word of flags, it also has the setting's bit in that word.
 type commands struct {
 	get, set, bit uint32
 }
@@ -42,8 +42,8 @@ var settings = map[Setting]commands{
 	RxVLAN:         {unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}, // ETH_FLAG_RXVLAN
 }
 
-// IsOn reports whether an interface of the calling thread's network namespace has a setting on. A
-// setting that the interface does not support counts as off.
+// IsOn reports whether a setting of an interface is on. The interface is in the network namespace
+// of the calling thread. A setting that the interface does not support counts as off.
 func IsOn(name string, s Setting) (bool, error) {
 	c := settings[s]
 	v, err := ethtool(name, c.get, 0)
@@ -71,8 +71,8 @@ func set(name string, s Setting, on bool) error {
 	return nil
 }
 
-// TurnOff turns off settings of an interface of the calling thread's network namespace permanently:
-// it records nothing, and nothing turns them on again.
+// TurnOff turns off settings of an interface permanently: it records nothing, so nothing turns them
+// on again. The interface is in the network namespace of the calling thread.
 func TurnOff(name string, which ...Setting) error {
 	for _, s := range which {
 		if on, err := IsOn(name, s); err != nil || !on {
@@ -88,8 +88,8 @@ func TurnOff(name string, which ...Setting) error {
 	return nil
 }
 
-// ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value
-// after it.
+// ethtool runs one command with a 32-bit argument (struct ethtool_value) and returns the value that
+// the kernel writes back.
 func ethtool(name string, cmd, data uint32) (uint32, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

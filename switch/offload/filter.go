@@ -13,13 +13,14 @@ import (
 )
 
 // On a kernel before 6.6, a program at tc is a filter of the interface's clsact queueing
-// discipline. The filter stays when its process dies. So its name identifies the process, and says
-// whether the process also added the discipline. The next process that starts removes both.
+// discipline. The filter stays when its process dies. So the filter's name identifies the process,
+// and says whether the process also added the discipline. The next process that starts removes the
+// filter and, if so, the discipline.
 
 const ownDiscipline = "-q"
 
-// FilterName is the name of this process's filters. added says that the process has also added the
-// interface's clsact discipline.
+// FilterName returns the name of this process's filters. added is set if the process has also added
+// the interface's clsact discipline.
 func FilterName(added bool) (string, error) {
 	start, err := startOf(os.Getpid())
 	if err != nil {
@@ -32,8 +33,8 @@ func FilterName(added bool) (string, error) {
 	return name, nil
 }
 
-// RemoveFilters removes dead processes' filters from an interface of the calling thread's network
-// namespace.
+// RemoveFilters removes the filters of dead processes from an interface. The interface is in the
+// network namespace of the calling thread.
 func RemoveFilters(l netlink.Link) error {
 	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
@@ -63,7 +64,7 @@ func RemoveFilters(l netlink.Link) error {
 	return nil
 }
 
-// Discipline is an interface's clsact queueing discipline.
+// Discipline returns an interface's clsact queueing discipline.
 func Discipline(ifindex int) *netlink.GenericQdisc {
 	return &netlink.GenericQdisc{QdiscType: "clsact",
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0),
@@ -85,7 +86,7 @@ func RemoveDiscipline(l netlink.Link) error {
 	return nil
 }
 
-// removeAllFilters is RemoveFilters for every interface that has a clsact discipline.
+// removeAllFilters calls RemoveFilters for every interface that has a clsact discipline.
 func removeAllFilters() error {
 	disciplines, err := netlinkdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Help returns advice about an error, "" if there is none.
+// Help returns advice for the user about an error, or "" if there is none.
 func Help(err error) string {
 	switch {
 	case errors.Is(err, unix.EMFILE):

@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the folder of the records. Tests use folders of their own.
+// Dir is the folder with the record files. Tests use folders of their own.
 var Dir = "/run/netcraq-switch"
 
-// record is the content of a file.
+// record is the content of a record file.
 type record struct {
 	Iface  string  `json:"iface"`
 	Owners []owner `json:"owners"`
 }
 
-// owner is a process that needs a setting off, identified by its id and its start time (in clock
-// ticks since the machine started), and the number of its Change.
+// owner is a process that needs a setting off. It is identified by its process id, its start time
+// (in clock ticks since the machine started), and the number of its Change.
 type owner struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`
@@ -39,13 +39,13 @@ func (o owner) alive() bool {
 	return err == nil && start == o.Start
 }
 
-// startOf returns field 22 of /proc/PID/stat (proc_pid_stat(5)), the start time.
+// startOf returns the start time of a process: field 22 of /proc/PID/stat (proc_pid_stat(5)).
 func startOf(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field, the command in parentheses, may contain any characters.
+	// Field 2, the command in parentheses, may contain any characters.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the command", pid, len(fields))
@@ -53,7 +53,7 @@ func startOf(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// namespace is the inode number of the calling thread's network namespace.
+// namespace returns the inode number of the calling thread's network namespace.
 func namespace() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
@@ -64,7 +64,7 @@ func namespace() (uint64, error) {
 
 var changes atomic.Uint64
 
-// Change is the result of Off. Restore undoes it.
+// Change is the set of settings that one call of Off turned off. Restore undoes it.
 type Change struct {
 	name    string
 	index   int
@@ -72,9 +72,9 @@ type Change struct {
 	changed []Setting
 }
 
-// Off turns settings of an interface off, in the calling thread's network namespace. Settings that
-// the interface does not have count as off. The Change is never nil; the error names the settings
-// that could not be changed or recorded, and the others are changed.
+// Off turns off settings of an interface in the calling thread's network namespace. Settings that
+// the interface does not have count as off. The Change is never nil. The error names the settings
+// that Off could not change or record. Off still changes the other settings.
 func Off(name string, index int, which ...Setting) (*Change, error) {
 	c := &Change{name: name, index: index, me: owner{PID: os.Getpid(), Change: changes.Add(1)}}
 	var err error
@@ -82,7 +82,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 		return c, fmt.Errorf("finding out when this process started: %w", err)
 	}
 	unlock, err := lock()
-	if err != nil { // without records, settings stay off if this process is killed
+	if err != nil { // Without record files, settings stay off if this process is killed.
 		for _, s := range which {
 			if on, e := IsOn(name, s); e == nil && on {
 				err = errors.Join(err, set(name, s, false))
@@ -111,7 +111,7 @@ func (c *Change) off(s Setting) error {
 		return fmt.Errorf("%s of %s: %w", s, c.name, err)
 	}
 	if !on && (!known || r.Iface != c.name) {
-		return nil // the setting was off before any switch started
+		return nil // The setting was already off before any switch started.
 	}
 	r.Iface, r.Owners = c.name, append(aliveOwners(r.Owners), c.me)
 	if err := write(path, r); err != nil {
@@ -124,8 +124,9 @@ func (c *Change) off(s Setting) error {
 	return set(c.name, s, false)
 }
 
-// Restore turns on the settings that were on before, unless another process needs them off. Call it
-// in Off's network namespace. If the interface is gone, it does nothing.
+// Restore turns on the settings that were on before, unless another process needs them off. It must
+// be called in the network namespace of Off. If the interface no longer exists, Restore does
+// nothing.
 func (c *Change) Restore() error {
 	if c == nil || len(c.changed) == 0 {
 		return nil
@@ -136,7 +137,8 @@ func (c *Change) Restore() error {
 	}
 	defer unlock()
 	var errs []error
-	// reverse order, because a setting that depends on another was turned off first
+	// The order is reversed, because a setting that depends on another setting was turned off
+	// first.
 	for _, s := range slices.Backward(c.changed) {
 		path, err := pathOf(c.index, s)
 		if err != nil {
@@ -160,8 +162,8 @@ func (c *Change) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Recover cleans up after processes that have ended: it restores settings of interfaces in all
-// network namespaces that it can find, and removes filters in the calling thread's network
+// Recover cleans up after processes that have ended. It restores settings of interfaces in all
+// network namespaces that it can find. It also removes filters in the calling thread's network
 // namespace.
 func Recover() error {
 	unlock, err := lock()
@@ -206,12 +208,12 @@ func Recover() error {
 	return errors.Join(errs...)
 }
 
-// restoreUnused turns a setting on again if no process needs it off, and updates the record.
+// restoreUnused turns a setting on again if no process needs it off, and updates the record file.
 func restoreUnused(path string, r record, index int, s Setting) error {
 	if len(r.Owners) > 0 {
 		return write(path, r)
 	}
-	// Another interface of the same name is a different interface.
+	// If the index differs, a different interface has this name now.
 	if l, err := net.InterfaceByName(r.Iface); err == nil && l.Index == index {
 		if err := set(r.Iface, s, true); err != nil && !errors.Is(err, unix.ENODEV) {
 			return err
@@ -223,8 +225,8 @@ func restoreUnused(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// find returns a file that refers to the network namespace with this inode number: that of a
-// process in the namespace, or that of the namespace's name.
+// find returns a file that refers to the network namespace with this inode number. It searches the
+// namespaces of processes, and the named namespaces.
 func find(ns string) (path string, found bool) {
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		paths, err := filepath.Glob(pattern)
@@ -241,7 +243,7 @@ func find(ns string) (path string, found bool) {
 	return "", false
 }
 
-// enter runs f in another network namespace.
+// enter runs f on a thread in another network namespace.
 func enter(path string, f func() error) error {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -250,7 +252,8 @@ func enter(path string, f func() error) error {
 	defer ns.Close()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering a network namespace: %w", err)
 			return
@@ -278,7 +281,7 @@ func pathOf(index int, s Setting) (string, error) {
 	return filepath.Join(Dir, fmt.Sprintf("%d-%d-%s", ns, index, s)), nil
 }
 
-// lock gives this process exclusive access to the records.
+// lock gives this process exclusive access to the record files.
 func lock() (unlock func(), err error) {
 	if err := os.MkdirAll(Dir, 0o700); err != nil {
 		return nil,

@@ -18,8 +18,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNamespace runs the rest of the test on a thread in a network namespace of its own with the veth
-// pair a and b, and with records of its own.
+// inNamespace runs the rest of the test on a thread in a new network namespace with the veth pair a
+// and b. The test gets a folder of its own for record files.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -82,7 +82,8 @@ func TestOffAndRestore(t *testing.T) {
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment} {
 		is(t, "a", s, true)
 	}
-	check(t, set("a", GenericSegment, false)) // this was not turned off by Off, so it stays off
+	// Off did not turn this setting off, so it must stay off.
+	check(t, set("a", GenericSegment, false))
 	c, err := Off("a", index(t, "a"), TxChecksums, TxVLAN, GenericSegment, LargeReceive)
 	check(t, err)
 	for _, s := range []Setting{TxChecksums, TxVLAN, GenericSegment, LargeReceive} {
@@ -129,8 +130,8 @@ func TestAnotherInterfaceOfThatName(t *testing.T) {
 	}
 }
 
-// TestTurnOff is not a test by itself: TestKilled runs it as another process, which turns a setting
-// off and waits to be killed.
+// TestTurnOff is not a test by itself. TestKilled runs it as a separate process, which turns a
+// setting off and waits until TestKilled kills it.
 func TestTurnOff(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_TEST_RECORDS")
 	if dir == "" {
@@ -140,7 +141,7 @@ func TestTurnOff(t *testing.T) {
 	_, err := Off("a", index(t, "a"), TxChecksums)
 	check(t, err)
 	println("off")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // also ends if the test ends
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // this read also ends when the test ends
 }
 
 func TestKilled(t *testing.T) {
@@ -163,7 +164,7 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	// Nothing is undone while the process lives.
+	// Nothing is undone while the process is alive.
 	one := turnOff()
 	check(t, Recover())
 	is(t, "a", TxChecksums, false)
@@ -174,7 +175,7 @@ func TestKilled(t *testing.T) {
 	if n := records(t); n != 0 {
 		t.Errorf("%d records are left", n)
 	}
-	// A process that takes over from a dead one knows which settings were on before.
+	// A process that takes over from a dead process knows which settings were on before.
 	kill(turnOff())
 	c, err := Off("a", index(t, "a"), TxChecksums)
 	check(t, err)
@@ -182,20 +183,20 @@ func TestKilled(t *testing.T) {
 	is(t, "a", TxChecksums, true)
 }
 
-// TestKilledElsewhere restores, from one namespace, the settings that a dead process has changed in
-// another, in which some process runs.
+// TestKilledElsewhere restores, from one namespace, the settings that a dead process changed in
+// another namespace, in which another process runs.
 func TestKilledElsewhere(t *testing.T) {
 	inNamespace(t)
 	there, err := netns.Get()
 	check(t, err)
 	defer there.Close()
-	inside := exec.Command("sleep", "60") // keeps this thread's namespace
+	inside := exec.Command("sleep", "60") // the process keeps this thread's namespace alive
 	check(t, inside.Start())
 	defer func() { _ = inside.Process.Kill(); _ = inside.Wait() }()
 	path, err := pathOf(index(t, "a"), TxChecksums)
 	check(t, err)
 	check(t, os.MkdirAll(Dir, 0o700))
-	// this start time is not this process's, so the owner counts as dead
+	// This process has another start time, so the owner counts as dead.
 	check(t, write(path, record{Iface: "a", Owners: []owner{{PID: os.Getpid(), Start: 1}}}))
 	check(t, set("a", TxChecksums, false))
 	elsewhere, err := netns.New()
@@ -209,8 +210,8 @@ func TestKilledElsewhere(t *testing.T) {
 	}
 }
 
-// TestFilters: only filters of living processes stay. Filters of dead processes are removed, with
-// the discipline that they added.
+// TestFilters checks that filters of living processes stay. Filters of dead processes must be
+// removed, together with the discipline that these processes added.
 func TestFilters(t *testing.T) {
 	inNamespace(t)
 	l, err := netlink.LinkByName("a")
@@ -263,7 +264,7 @@ func TestWithoutRecords(t *testing.T) {
 	inNamespace(t)
 	file := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(file, nil, 0o600))
-	Dir = filepath.Join(file, "records") // cannot be created
+	Dir = filepath.Join(file, "records") // this folder cannot be created
 	c, err := Off("a", index(t, "a"), TxChecksums)
 	if err == nil || !errors.Is(err, os.ErrExist) &&
 		!strings.Contains(err.Error(), "undone after a crash") {

@@ -12,16 +12,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// actionProfileState is the server's data about an action profile or selector in addition to the
-// engine's.
+// actionProfileState is the data that the server stores about an action profile or selector in
+// addition to the engine's data.
 type actionProfileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup
-	// How many entries (and, for members, groups) refer to each member and group. A member or group
-	// cannot be deleted while something refers to it.
+	// The number of entries that refer to each group, and of entries and groups that refer to each
+	// member. A member or group cannot be deleted while something refers to it.
 	memberUses, groupUses map[uint32]int
-	// A selector is programmed either with one-shot action sets or with members and groups (section
-	// 9.2.3).
+	// The number of one-shot action sets. A selector is programmed either with one-shot action sets
+	// or with members and groups (section 9.2.3).
 	oneShots int
 	byID     int // number of entries that name a member or group
 	hidden   map[uint32]bool
@@ -35,8 +35,8 @@ func newActionProfileState() *actionProfileState {
 	}
 }
 
-// oneShot is a table entry's action set, with the members and the group that implement it in the
-// engine.
+// oneShot is the action set of a table entry, with the members and the group that implement the
+// action set in the engine.
 type oneShot struct {
 	set     *p4v1.ActionProfileActionSet
 	group   uint32
@@ -104,7 +104,7 @@ func (c *config) writeMember(typ p4v1.Update_Type, m *p4v1.ActionProfileMember) 
 	return nil
 }
 
-// memberCall checks an action for a member.
+// memberCall checks and converts an action for a member.
 func (c *config) memberCall(p *translate.ActionProfile, a *p4v1.Action) (*target.ActionCall, error) {
 	if a == nil {
 		return nil, translate.Invalidf("a member of action profile %s needs an action", p.Name)
@@ -208,7 +208,7 @@ func (st *actionProfileState) countGroup(g *p4v1.ActionProfileGroup, by int) {
 	}
 }
 
-// setIndirect sets the member or group of an entry of an indirect table.
+// setIndirect sets the member, group or action set to which an entry of an indirect table refers.
 func (c *config) setIndirect(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot,
 	error) {
 	p, st := t.ActionProfile, c.actionProfileStates[t.ActionProfile.ID]
@@ -358,7 +358,7 @@ func (c *config) forgetOneShot(p *translate.ActionProfile, st *actionProfileStat
 	}
 }
 
-// refer counts the references of an entry to members and groups.
+// refer adds by to the reference counts of the members and groups to which an entry refers.
 func (c *config) refer(t *translate.Table, e *target.TableEntry, shot *oneShot, by int) {
 	if t.ActionProfile == nil || shot != nil {
 		return
@@ -404,7 +404,8 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 	})
 }
 
-// eachActionProfile calls f with the profile that has this id, or with all profiles if the id is 0.
+// eachActionProfile calls f with the action profile that has this id. If the id is 0, it calls f
+// with all action profiles.
 func (c *config) eachActionProfile(id uint32, f func(*translate.ActionProfile, *actionProfileState) error) error {
 	if _, ok := c.LeftOut[id]; ok {
 		return nil

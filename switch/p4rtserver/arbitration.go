@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxStreams bounds the controllers of one role.
+// maxStreams is the largest number of controllers with the same role.
 const maxStreams = 64
 
-// roleKey names a role: by name, or by the older numeric id (deprecated since P4Runtime 1.4). The
-// zero roleKey is the default role.
+// roleKey identifies a role by its name, or by the older numeric id (deprecated since P4Runtime
+// 1.4). The zero roleKey is the default role.
 type roleKey struct {
 	name string
 	id   uint64
@@ -29,16 +29,17 @@ func keyOfRole(name string, id uint64) roleKey {
 	return roleKey{id: id}
 }
 
-// role has the controllers that share a P4Runtime role. Every role has full pipeline access: the
-// meaning of role.config is agreed out of band, and this server knows none.
+// role has the controllers that share a P4Runtime role. Every role has full pipeline access. The
+// meaning of role.config is agreed out of band, and this server supports none.
 type role struct {
 	key     roleKey
 	streams map[*stream]bool
 	primary atomic.Pointer[primary]
-	highest *p4v1.Uint128 // the highest election id that any primary has had; nil before the first
+	// the highest election id of any primary so far; nil before the first primary
+	highest *p4v1.Uint128
 }
 
-// primary is the controller that may write, under the election id that made it so.
+// primary is the controller that may write, with the election id that made it primary.
 type primary struct {
 	stream   *stream
 	election *p4v1.Uint128
@@ -50,23 +51,23 @@ func (r *role) leads(st *stream) bool {
 	return p != nil && p.stream == st
 }
 
-// arbiter decides who is primary, for each role on its own (specification section 5).
+// arbiter decides which controller is primary, separately for each role (specification section 5).
 type arbiter struct {
 	device uint64
 
-	mu    sync.Mutex // held through each change of primary, notifications included
+	mu    sync.Mutex // held during each change of the primary, including its notifications
 	roles map[roleKey]*role
-	list  atomic.Pointer[[]*role] // the values of roles, for the packet paths
+	list  atomic.Pointer[[]*role] // the values of roles, for code that handles packets
 }
 
 func (a *arbiter) init(device uint64) {
 	a.device = device
 	a.roles = map[roleKey]*role{}
-	a.role(roleKey{}) // the default role always exists
+	a.role(roleKey{}) // The default role always exists.
 }
 
-// role returns the role with this key, creating it if necessary. The caller holds a.mu (or is the
-// initialization).
+// role returns the role with this key. It creates the role if it does not exist. The caller holds
+// a.mu or initializes a.
 func (a *arbiter) role(k roleKey) *role {
 	r := a.roles[k]
 	if r == nil {
@@ -85,8 +86,8 @@ func compareID(x, y *p4v1.Uint128) int {
 	return cmp.Or(cmp.Compare(x.GetHigh(), y.GetHigh()), cmp.Compare(x.GetLow(), y.GetLow()))
 }
 
-// update handles a MasterArbitrationUpdate (section 5.3). An error ends the stream. drain waits for
-// the writes that have begun.
+// update handles a MasterArbitrationUpdate (section 5.3). If it returns an error, the stream ends.
+// drain waits for the writes that have already begun.
 func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,14 +139,14 @@ func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func
 	switch {
 	case m.ElectionId != nil && (r.highest == nil || compareID(m.ElectionId, r.highest) >= 0):
 		if before == nil {
-			// Writes of a former primary may still be running; they finish first.
+			// Writes of a former primary may still be running, and must finish first.
 			drain()
 			r.highest = st.election
 			r.primary.Store(&primary{st, st.election})
 			r.notify(a.device)
 			return nil
 		}
-		r.primary.Store(nil) // from here on the old primary's writes are refused
+		r.primary.Store(nil) // From here on, writes of the old primary are refused.
 		r.highest = st.election
 		for other := range r.streams {
 			if other != st {
@@ -166,7 +167,7 @@ func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func
 	return nil
 }
 
-// leave forgets a stream that has ended.
+// leave removes a stream that has ended.
 func (a *arbiter) leave(st *stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,7 +182,7 @@ func (a *arbiter) leave(st *stream) {
 	}
 }
 
-// notify tells every controller of the role which one is primary.
+// notify informs every controller of the role which controller is primary.
 func (r *role) notify(device uint64) {
 	lead := r.primary.Load()
 	for st := range r.streams {
@@ -196,7 +197,7 @@ func (r *role) notify(device uint64) {
 	}
 }
 
-// message is the advisory of section 5.4.
+// message returns the advisory message of section 5.4.
 func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageResponse {
 	text := map[codes.Code]string{codes.OK: "you are the primary",
 		codes.AlreadyExists: "you are a backup: there is a primary",
@@ -213,8 +214,8 @@ func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageRespon
 		Arbitration: m}}
 }
 
-// known returns the role with a key if a controller has ever requested it, otherwise nil. This is
-// the first check of a write.
+// known returns the role with a key if a controller has ever requested the role, and otherwise nil.
+// This is the first check of a write.
 func (a *arbiter) known(k roleKey) *role {
 	for _, r := range *a.list.Load() {
 		if r.key == k {

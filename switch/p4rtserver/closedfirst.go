@@ -13,8 +13,9 @@ const closedFirstFrom = 4096
 
 // closedFirst gives a connection a high descriptor. When a process dies, the kernel closes its
 // files from the highest number down, and removing a program from an interface takes about ten
-// milliseconds for each. With low descriptors, peers would learn only after all ports that the
-// switch is gone: 40 to 60 ms later with four ports. A controller needs to know at once.
+// milliseconds for each. With low descriptors, the kernel would close connections only after all
+// programs: 40 to 60 ms later with four ports. A controller needs to know at once that the switch
+// has died.
 //
 // If there are not enough descriptors, the connection stays unchanged.
 func closedFirst(conn net.Conn) net.Conn {
@@ -32,13 +33,13 @@ func closedFirst(conn net.Conn) net.Conn {
 	}); e != nil || err != nil {
 		return conn
 	}
-	// net.FileConn would copy it to the lowest free number again.
+	// net.FileConn would copy the descriptor to the lowest free number again.
 	f := os.NewFile(uintptr(high), conn.RemoteAddr().String())
 	_ = tcp.Close()
 	return &fileConn{f, tcp.LocalAddr(), tcp.RemoteAddr()}
 }
 
-// fileConn is a connection whose descriptor is in an os.File.
+// fileConn is a connection whose descriptor belongs to an os.File.
 type fileConn struct {
 	*os.File
 	local, remote net.Addr

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClosedFirst: a connection's descriptor is above all others, and the connection still works:
-// both addresses, deadlines, the end of the stream, and Close during a Read.
+// TestClosedFirst checks that a connection's descriptor is above all others. The connection must
+// still work: both addresses, deadlines, the end of the stream, and Close during a Read.
 func TestClosedFirst(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

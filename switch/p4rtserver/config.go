@@ -18,13 +18,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// config is a forwarding pipeline configuration: the P4Info bound to its program, the pipeline that
-// runs it, and the server's own data.
+// config is a forwarding pipeline configuration. It has the P4Info bound to its program, the
+// pipeline that runs the program, and the server's own data.
 type config struct {
 	*translate.Schema
 	server *Server
 	pipe   target.Pipeline
-	pushed *p4v1.ForwardingPipelineConfig // unchanged, to be returned
+	// the configuration as the controller sent it, to be returned unchanged
+	pushed *p4v1.ForwardingPipelineConfig
 
 	entries             map[*translate.Table]map[string]*entryState
 	defaults            map[*translate.Table]*defaultState
@@ -34,12 +35,12 @@ type config struct {
 	digestStates        map[uint32]*digestState
 	followers           map[followerKey]follower
 	snapshots           snapshots
-	// unsettled: some changes do not apply to every packet yet.
+	// Set while some changes may not apply to every packet yet.
 	unsettled atomic.Bool
 }
 
-// newConfig makes the configuration of a newly built pipeline: its tables have only the entries
-// that are part of the program.
+// newConfig creates the configuration of a new pipeline. Its tables have only the entries that are
+// part of the program.
 func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	pushed *p4v1.ForwardingPipelineConfig) (*config, error) {
 	c := &config{
@@ -74,9 +75,9 @@ func (s *Server) newConfig(sch *translate.Schema, pipe target.Pipeline,
 	return c, nil
 }
 
-// deviceConfig returns the BMv2 JSON in a p4_device_config: either the bytes themselves, as for
-// simple_switch_grpc and p4runtime-shell, or wrapped in the message p4.tmp.P4DeviceConfig (field 3,
-// device_data) of PI's p4config.proto, as from older controllers.
+// deviceConfig returns the BMv2 JSON in a p4_device_config. The JSON can be the bytes themselves,
+// as for simple_switch_grpc and p4runtime-shell. Older controllers wrap it in the message
+// p4.tmp.P4DeviceConfig (field 3, device_data) of PI's p4config.proto.
 func deviceConfig(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil,
@@ -114,7 +115,8 @@ func deviceConfig(b []byte) ([]byte, error) {
 var errNotJSON = errors.New(
 	"p4_device_config is neither BMv2 JSON nor a p4.tmp.P4DeviceConfig with BMv2 JSON in it; compile the program with p4c-bm2-ss")
 
-// check parses a configuration and checks whether the device can run it. It changes nothing.
+// check parses a configuration and checks whether the device can run its program. It changes
+// nothing.
 func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, error) {
 	if cfg == nil {
 		return nil, translate.Invalidf("the configuration is missing")
@@ -138,7 +140,7 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, e
 		return nil, translate.Invalidf("the P4Info's restrictions: %v", err)
 	}
 	if err := s.dev.Verify(prog); err != nil {
-		// Section 14: a configuration that cannot be realized is INVALID_ARGUMENT, whatever the
+		// By section 14, a configuration that cannot be realized is INVALID_ARGUMENT, whatever the
 		// reason.
 		return nil, translate.Invalidf("this device cannot run the program: %v", err)
 	}
@@ -146,8 +148,8 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, e
 }
 
 // SetForwardingPipelineConfig implements the RPC of that name (specification section 14). It checks
-// the caller's rights and connection before it parses and verifies the program, which takes a
-// while, and again before anything changes. A commit that has begun is finished.
+// the caller's rights and connection twice: before it parses and verifies the program, which takes
+// a while, and before anything changes. It always finishes a commit that has begun.
 func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	req *p4v1.SetForwardingPipelineConfigRequest) (*p4v1.SetForwardingPipelineConfigResponse,
 	error) {
@@ -168,7 +170,7 @@ func (s *Server) SetForwardingPipelineConfig(ctx context.Context,
 	return &p4v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// configure carries out a request. may returns the reason if a change must no longer begin.
+// configure executes the request. may returns an error if the change must not begin any more.
 func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may func() error) (err error) {
 	defer s.catchPanic(&err)
 	switch req.Action {
@@ -189,8 +191,8 @@ func (s *Server) configure(req *p4v1.SetForwardingPipelineConfigRequest, may fun
 	return err
 }
 
-// catchPanic turns a panic of the engine into an error, INTERNAL. So if a program triggers a
-// defect, only that program is refused; the switch, and the agent that contains the engine,
+// catchPanic converts a panic of the engine to an INTERNAL error. So if a program triggers a defect
+// of the engine, only that program is refused. The switch, and the agent that contains the engine,
 // continue.
 func (s *Server) catchPanic(err *error) {
 	if fault := recover(); fault != nil {
@@ -201,8 +203,8 @@ func (s *Server) catchPanic(err *error) {
 	}
 }
 
-// Load sets the configuration that the device starts with, as if it had been pushed with
-// VERIFY_AND_COMMIT.
+// Load sets the configuration with which the device starts. It has the same effect as pushing cfg
+// with VERIFY_AND_COMMIT.
 func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) (err error) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -210,10 +212,10 @@ func (s *Server) Load(cfg *p4v1.ForwardingPipelineConfig) (err error) {
 	return s.replace(cfg, always)
 }
 
-// always allows every change; it is for changes without a waiting caller.
+// always allows every change. It is for changes for which no caller waits.
 func always() error { return nil }
 
-// replace commits cfg with empty state. may returns the reason if the change must no longer begin.
+// replace commits cfg with empty state. may returns an error if the change must not begin any more.
 func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	sch, err := s.check(cfg)
 	if err != nil {
@@ -233,7 +235,8 @@ func (s *Server) replace(cfg *p4v1.ForwardingPipelineConfig, may func() error) e
 	return nil
 }
 
-// goLive makes c the configuration for P4Runtime's requests; nil if the program has no P4Info.
+// goLive makes c the configuration to which P4Runtime's requests refer. c is nil if the program has
+// no P4Info.
 func (s *Server) goLive(c *config) {
 	if s.live != nil {
 		for _, d := range s.live.digestStates {
@@ -248,7 +251,7 @@ func (s *Server) goLive(c *config) {
 	s.current.Store(c)
 }
 
-// prepare builds cfg alongside the running pipeline.
+// prepare builds the pipeline of cfg while the present pipeline is running.
 func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Preparer, error) {
 	sch, err := s.check(cfg)
 	if err != nil {
@@ -268,8 +271,8 @@ func (s *Server) prepare(cfg *p4v1.ForwardingPipelineConfig) (*config, target.Pr
 	return c, p, err
 }
 
-// save stores cfg, ready to run. Until it is committed, reads and writes refer to it, while packets
-// use the old configuration.
+// save stores cfg, ready to run. Until cfg is committed, reads and writes refer to it, while
+// packets still use the old configuration.
 func (s *Server) save(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	c, _, err := s.prepare(cfg)
 	if err != nil {
@@ -298,8 +301,7 @@ func (s *Server) commitSaved(cfg *p4v1.ForwardingPipelineConfig) error {
 }
 
 // GetForwardingPipelineConfig implements the RPC of that name (specification section 15). It does
-// not return a configuration that is saved but not committed, because the device does not run that
-// one.
+// not return a configuration that is saved but not committed, because the device does not run it.
 func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	req *p4v1.GetForwardingPipelineConfigRequest) (*p4v1.GetForwardingPipelineConfigResponse,
 	error) {
@@ -310,7 +312,8 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context,
 	}
 	switch {
 	case s.live == nil && s.dev.Pipeline() != nil:
-		// Like BMv2: p4-utils detects by this error that it must push a program's P4Info.
+		// BMv2 returns the same error, from which p4-utils detects that it must push a program's
+		// P4Info.
 		return nil, status.Error(codes.FailedPrecondition,
 			"no forwarding pipeline config is set: the program that runs came without a P4Info")
 	case s.live == nil:

@@ -16,42 +16,46 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits of one connection, and of connections that only get a refusal.
+// Limits of one connection, and of connections that only receive a refusal.
 const (
-	maxStreamsOfOne = 256 // calls at a time on one connection; more wait in the client
-	// maximum number of refused connections at a time that are told the reason; further ones are
-	// closed at once
+	// number of simultaneous calls on one connection; further calls wait in the client
+	maxStreamsOfOne = 256
+	// Largest number of refused connections at a time that receive the reason. Further connections
+	// are closed at once.
 	maxRefusals   = 16
 	refusalTime   = time.Second      // how long a refused connection stays open
-	handshakeTime = 10 * time.Second // time limit of the handshake
-	deadAfter     = 30 * time.Second // the server probes a connection that was silent for this time
-	logInterval   = 10 * time.Second // how often refusals are logged
+	handshakeTime = 10 * time.Second // time limit for the handshake
+	// the server probes a connection that has been silent for this time
+	deadAfter   = 30 * time.Second
+	logInterval = 10 * time.Second // minimum time between two log messages about refusals
 )
 
 // Connections bounds the connections to a server, so that they cannot use up resources that the
 // switch needs for its ports. At the limit, a new connection replaces one without a running call:
-// the oldest from the address that has the most such connections. If there is none, the new
-// connection is refused, with the reason. A controller always has a running call, its stream.
+// the oldest such connection of the address that has the most of them. If there is no such
+// connection, the new connection is refused, with the reason. A controller's connection always has
+// a running call, its stream.
 type Connections struct {
 	most int
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	open    map[string]*connection // by the other end's address
+	open    map[string]*connection // connections by the address of their other end
 	logged  time.Time
-	refused int // connections refused or replaced since the last log message
+	refused int // number of connections refused or replaced since the last log message
 
 	refuser  *grpc.Server
 	refusals *handedOver
 }
 
-// NewConnections returns Connections that admit at most most connections (at least 1).
+// NewConnections returns Connections that admit at most the given number of connections, but at
+// least 1.
 func NewConnections(most int, log *slog.Logger) *Connections {
 	return &Connections{most: most, log: log, open: map[string]*connection{}}
 }
 
-// ServerOptions returns opts plus the options that the limit needs at the gRPC server that serves
-// the listener of Listen.
+// ServerOptions returns opts, followed by the options with which a gRPC server must be created to
+// serve the listener of Listen.
 func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOption {
 	opts = append(opts, grpc.MaxConcurrentStreams(maxStreamsOfOne),
 		grpc.ConnectionTimeout(handshakeTime),
@@ -64,7 +68,7 @@ func (c *Connections) ServerOptions(opts ...grpc.ServerOption) []grpc.ServerOpti
 	return append(opts, grpc.StatsHandler(c))
 }
 
-// Listen returns a listener that limits the connections. Call ServerOptions first.
+// Listen returns a listener that limits the connections. ServerOptions must be called first.
 func (c *Connections) Listen(l net.Listener) net.Listener {
 	c.refusals = &handedOver{Listener: l, conns: make(chan net.Conn), ended: make(chan struct{})}
 	go func() { _ = c.refuser.Serve(c.refusals) }()
@@ -86,7 +90,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 				b.c.tell("no file descriptor is left for P4Runtime's connections", "err", err, "do",
 					"start the switch with more (ulimit -n, LimitNOFILE= of systemd), or allow fewer connections (--max-connections)")
 			}
-			return nil, err // gRPC calls Accept again
+			return nil, err // gRPC calls Accept again after this error
 		}
 		if in := b.c.admit(closedFirst(conn)); in != nil {
 			return in, nil
@@ -105,10 +109,10 @@ func (b *bounded) Close() error {
 type connection struct {
 	net.Conn
 	c     *Connections
-	name  string // the other end's address, including the port
+	name  string // address of the other end, including the port
 	host  string
 	since time.Time
-	calls int // running calls; guarded by c.mu
+	calls int // number of running calls; guarded by c.mu
 	once  sync.Once
 }
 
@@ -124,7 +128,7 @@ func (k *connection) Close() error {
 	return k.Conn.Close()
 }
 
-// admit admits a connection, or returns nil.
+// admit admits a connection, or returns nil if it refuses the connection.
 func (c *Connections) admit(conn net.Conn) net.Conn {
 	name := conn.RemoteAddr().String()
 	host, _, err := net.SplitHostPort(name)
@@ -161,7 +165,7 @@ func (c *Connections) admit(conn net.Conn) net.Conn {
 	return k
 }
 
-// idle returns the connection that a new one may replace. The caller holds mu.
+// idle returns the connection that a new connection may replace. The caller holds mu.
 func (c *Connections) idle() (out *connection) {
 	from := map[string]int{}
 	for _, k := range c.open {
@@ -178,7 +182,7 @@ func (c *Connections) idle() (out *connection) {
 	return out
 }
 
-// tell logs refusals, at most once in logInterval.
+// tell logs refusals, at most once per logInterval.
 func (c *Connections) tell(what string, args ...any) {
 	c.mu.Lock()
 	c.refused++
@@ -203,7 +207,7 @@ func (c *Connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) cont
 
 type connectionKey struct{}
 
-// HandleRPC implements stats.Handler: it counts the running calls.
+// HandleRPC implements stats.Handler. It counts the running calls.
 func (c *Connections) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	change := 0
 	switch s.(type) {
@@ -230,9 +234,9 @@ func (c *Connections) TagRPC(ctx context.Context,
 // HandleConn implements stats.Handler.
 func (c *Connections) HandleConn(context.Context, stats.ConnStats) {}
 
-// handedOver is a listener for connections that another listener has accepted.
+// handedOver is a listener for connections that another listener has already accepted.
 type handedOver struct {
-	net.Listener // used only for its address
+	net.Listener // only for the listener's address
 	conns        chan net.Conn
 	ended        chan struct{}
 	once         sync.Once
@@ -241,7 +245,8 @@ type handedOver struct {
 	n  int
 }
 
-// take passes a connection on for refusalTime, or closes it.
+// take makes Accept return a connection, which it closes after refusalTime. If there are too many
+// connections, take closes the connection at once.
 func (h *handedOver) take(conn net.Conn) {
 	h.mu.Lock()
 	many := h.n >= maxRefusals

@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// boundedServer serves P4Runtime on the loopback interface with a limit of most connections. Its
+// boundedServer serves P4Runtime on the loopback interface. It admits at most most connections. Its
 // log is in file.
 func boundedServer(t *testing.T, most int) (c *Connections, address, file string) {
 	t.Helper()
@@ -52,7 +52,8 @@ func boundedServer(t *testing.T, most int) (c *Connections, address, file string
 	return c, l.Addr().String(), file
 }
 
-// control opens a stream as a controller does, and returns the error of the attempt.
+// control opens a stream as a controller does. It returns an error if the server refuses the
+// stream.
 func control(t *testing.T, address string, election uint64) (p4v1.P4Runtime_StreamChannelClient,
 	func(), error) {
 	t.Helper()
@@ -83,8 +84,8 @@ func (c *Connections) count() int {
 	return len(c.open)
 }
 
-// TestIdleConnections: somebody opens hundreds of connections and sends nothing. The connected
-// controller stays, the next one is admitted, and the limit is never exceeded.
+// TestIdleConnections opens hundreds of connections that send nothing. The connected controller
+// must stay connected, the next controller must be admitted, and the limit must never be exceeded.
 func TestIdleConnections(t *testing.T) {
 	const most = 5
 	c, address, file := boundedServer(t, most)
@@ -114,8 +115,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestBusyConnections: if all connections have running calls, the next one is refused with the
-// reason, until a call ends.
+// TestBusyConnections fills the limit with connections that have running calls. The server must
+// refuse the next connection, with the reason, until a call ends.
 func TestBusyConnections(t *testing.T) {
 	const most = 3
 	c, address, _ := boundedServer(t, most)
@@ -127,7 +128,7 @@ func TestBusyConnections(t *testing.T) {
 		}
 		ends = append(ends, end)
 	}
-	for range 2 * maxRefusals { // most of them are closed without an answer
+	for range 2 * maxRefusals { // the server closes most of these connections without an answer
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

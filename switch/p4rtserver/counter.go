@@ -21,7 +21,7 @@ func counterData(d target.CounterData) *p4v1.CounterData {
 		ByteCount: int64(min(d.Bytes, math.MaxInt64))}
 }
 
-// cells returns the range of an array that an Index selects: one cell, or all cells if the Index is
+// cells returns the cells of an array that an Index selects: one cell, or all cells if the Index is
 // unset.
 func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	switch {
@@ -36,7 +36,7 @@ func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	return int(i.Index), 1, nil
 }
 
-// onlyModify refuses updates other than MODIFY of entities that always exist.
+// onlyModify refuses updates other than MODIFY for entities that always exist.
 func onlyModify(what string, typ p4v1.Update_Type) error {
 	if typ != p4v1.Update_MODIFY {
 		return translate.Invalidf("a %s can only be modified, not %v", what, typ)
@@ -94,8 +94,8 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 	return nil
 }
 
-// pick returns the object with this id, or all objects if the id is 0. If p4c left the object out
-// of the program, it returns none.
+// pick returns the object with this id, or all objects if the id is 0. It returns no objects if p4c
+// left the object out of the program.
 func pick[T any](s *translate.Schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
 	if id == 0 {
 		return all, nil
@@ -139,7 +139,7 @@ func (c *config) readDirectCounters(q *p4v1.DirectCounterEntry, emit func(*p4v1.
 	})
 }
 
-// directEntry finds the entry that a direct resource of the given kind belongs to.
+// directEntry finds the entry to which a direct resource of the given kind belongs.
 func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table, *target.TableEntry, error) {
 	if te == nil {
 		return nil, nil, translate.Invalidf("the table entry of the direct %s is missing", kind)
@@ -166,8 +166,9 @@ func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table
 	return t, e, nil
 }
 
-// eachDirect calls f for the entries whose direct resource a read selects: if the table id is 0,
-// the entries of all tables; without a match, all entries of the table; otherwise one entry.
+// eachDirect calls f for each entry whose direct resource a read selects. If the table id is 0,
+// these are the entries of all tables. If there is no match, these are all entries of the table.
+// Otherwise it is one entry.
 func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 	f func(*translate.Table, *target.TableEntry) error) error {
 	if te == nil {

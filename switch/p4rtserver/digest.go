@@ -13,12 +13,13 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// maxDigestList bounds a digest list whose configuration sets no bound (max_list_size 0).
+// maxDigestList is the largest size of a digest list whose configuration sets no limit
+// (max_list_size 0).
 const maxDigestList = 1024
 
-// digestState collects the program's messages of one digest (section 9.8): a list is sent when it
-// is full or its oldest entry is old enough, and sent entries are not repeated until they have been
-// acknowledged or have timed out.
+// digestState collects the messages of one digest of the program (section 9.8). It sends a list
+// when the list is full or its oldest entry is old enough. It does not repeat an entry until the
+// entry has been acknowledged or has timed out.
 type digestState struct {
 	typ  *translate.DigestType
 	send func(*p4v1.DigestList)
@@ -26,7 +27,7 @@ type digestState struct {
 	mu      sync.Mutex
 	cfg     *p4v1.DigestEntry_Config // nil while the digest is off
 	buffer  []*p4v1.P4Data
-	keys    []string // of the entries in the buffer
+	keys    []string // keys of the entries in the buffer
 	known   map[string]bool
 	unacked map[uint64]*sentList
 	lists   uint64
@@ -43,7 +44,7 @@ func newDigestState(t *translate.DigestType, send func(*p4v1.DigestList)) *diges
 		unacked: map[uint64]*sentList{}}
 }
 
-// add handles one digest message.
+// add accepts one digest message.
 func (d *digestState) add(fields [][]byte) {
 	var k []byte
 	for _, f := range fields {
@@ -79,7 +80,7 @@ func (d *digestState) add(fields [][]byte) {
 	}
 }
 
-// flush sends the buffer. The caller holds d.mu.
+// flush sends the buffered entries as one list. The caller holds d.mu.
 func (d *digestState) flush() {
 	if d.timer != nil {
 		d.timer.Stop()
@@ -143,7 +144,7 @@ func (d *digestState) config() *p4v1.DigestEntry_Config {
 	return d.cfg
 }
 
-// digest handles a digest of the program.
+// digest passes on a digest that the program sent.
 func (s *Server) digest(m target.Digest) {
 	if f, prog := s.onDigest.Load(), s.program.Load(); f != nil && prog != nil {
 		(*f)(prog, m)

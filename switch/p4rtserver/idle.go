@@ -22,7 +22,8 @@ const sweepEvery = 200 * time.Millisecond
 var errNoTimeouts = fmt.Errorf("idle timeouts on this engine: %w",
 	target.ErrUnsupported)
 
-// agerOf returns the part of a pipeline that supports idle timeouts; nil: none.
+// agerOf returns the part of a pipeline that supports idle timeouts, or nil if the pipeline does
+// not support them.
 func agerOf(p target.Pipeline) target.Ager {
 	for {
 		if a, ok := p.(target.Ager); ok {
@@ -36,8 +37,8 @@ func agerOf(p target.Pipeline) target.Ager {
 	}
 }
 
-// checkIdle refuses idle timeouts, and reads of them, at a table or default entry that cannot have
-// them (section 9.1.8).
+// checkIdle refuses an idle timeout, or a read of it, if the table or default entry cannot have one
+// (section 9.1.8).
 func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	switch {
 	case te.IdleTimeoutNs == 0 && te.TimeSinceLastHit == nil:
@@ -48,7 +49,7 @@ func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	case !t.Times() && te.TimeSinceLastHit != nil:
 		return translate.Invalidf("table %s does not support idle timeouts: leave time_since_last_hit unset",
 			t.Name)
-	case !t.Times(): // the message is BMv2's, because tests compare it
+	case !t.Times(): // The message is the same as BMv2's, because tests compare it.
 		return translate.Invalidf(
 			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 	case te.IdleTimeoutNs < 0:
@@ -61,7 +62,8 @@ func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	return nil
 }
 
-// setIdle sets the idle timeout in an update of an entry, after checkIdle.
+// setIdle sets the idle timeout of an entry from an update. checkIdle must have accepted the
+// update.
 func (c *config) setIdle(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry) error {
 	a := agerOf(c.pipe)
 	if a == nil || !t.Times() {
@@ -72,17 +74,18 @@ func (c *config) setIdle(t *translate.Table, te *p4v1.TableEntry, e *target.Tabl
 	case te.IdleTimeoutNs > 0 && err == nil:
 		c.server.sweepSoon()
 	case te.IdleTimeoutNs == 0 && errors.Is(err, target.ErrUnsupported):
-		return nil // the P4Info says that the table has timeouts, but the program has none
+		return nil // The P4Info says that the table has timeouts, but the program has none.
 	}
 	return err
 }
 
-// startIdle starts counting the time since the last hit, for an entry without a timeout.
+// startIdle starts counting the time since the last hit of an entry without a timeout.
 func (c *config) startIdle(t *translate.Table, e *target.TableEntry) error {
 	return c.setIdle(t, &p4v1.TableEntry{}, e)
 }
 
-// readIdle adds to out an entry's timeout and, on request, the time since a packet last hit it.
+// readIdle adds an entry's idle timeout to out and, on request, the time since a packet last hit
+// the entry.
 func (c *config) readIdle(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
 	a := agerOf(c.pipe)
@@ -100,16 +103,16 @@ func (c *config) readIdle(t *translate.Table, q *p4v1.TableEntry, e *target.Tabl
 	return nil
 }
 
-// sweepSoon schedules a check for idle entries.
+// sweepSoon schedules the next check for idle entries.
 func (s *Server) sweepSoon() {
 	if !s.sweeping.Swap(true) {
 		time.AfterFunc(sweepEvery, s.sweep)
 	}
 }
 
-// sweep reports the entries that have become idle, and makes groups follow the ports that are up.
-// It repeats itself while there are timeouts or ports to watch. A program that is saved but not
-// running is checked only once packets use it.
+// sweep reports the entries that have become idle, and updates groups according to the ports that
+// are up. It schedules itself again while there are timeouts or ports to watch. It checks a program
+// that is saved but not running only once packets use the program.
 func (s *Server) sweep() {
 	s.sweeping.Store(false)
 	s.state.Lock()
@@ -129,16 +132,16 @@ func (s *Server) sweep() {
 	if s.live != nil {
 		s.toPrimaries(s.live.idleNotices(idle)...)
 	}
-	// BMv2's listeners get one notification of an entry, P4Runtime's controllers one after each
-	// timeout.
+	// BMv2's listeners receive one notification of an idle entry. P4Runtime's controllers receive a
+	// notification after each timeout.
 	idle = slices.DeleteFunc(idle, func(e target.IdleEntry) bool { return e.Again })
 	if len(idle) > 0 && s.onIdle != nil {
 		s.onIdle(pipe, idle)
 	}
 }
 
-// idleNotices makes the notifications of idle entries, each at most about chunkBytes long: a client
-// ends its stream when a message is longer than it accepts.
+// idleNotices returns the notifications of idle entries. Each is at most about chunkBytes long,
+// because a client ends its stream if a message is longer than the client accepts.
 func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessageResponse) {
 	var n *p4v1.IdleTimeoutNotification
 	room := 0
@@ -161,8 +164,8 @@ func (c *config) idleNotices(idle []target.IdleEntry) (out []*p4v1.StreamMessage
 	return out
 }
 
-// idleEntry returns an entry as a notification describes it (section 16.5): its key, its timeout
-// and its metadata. It is nil if the table is hidden from the control plane, or wants no
+// idleEntry converts an entry to the form of a notification (section 16.5): its key, its timeout
+// and its metadata. It returns nil if the table is hidden from the control plane or wants no
 // notifications.
 func (c *config) idleEntry(e *target.IdleEntry) *p4v1.TableEntry {
 	for _, t := range c.TableOrder {

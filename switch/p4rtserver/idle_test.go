@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestIdleTimeouts: the primary gets a notification after each timeout in which no packet hits an
-// entry, with the timeout and metadata and without the action. So a new primary gets one, too. The
-// server never reports an entry without a timeout.
+// TestIdleTimeouts checks that the primary receives a notification after each timeout in which no
+// packet hits an entry. So a new primary receives a notification, too. It must contain the timeout
+// and metadata, but not the action. The server must never report an entry without a timeout.
 func TestIdleTimeouts(t *testing.T) {
 	w := newWorld(t, "testdata/ageing")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -70,7 +70,8 @@ func TestIdleTimeouts(t *testing.T) {
 	for _, te := range []*p4v1.TableEntry{short, long, none} {
 		must(write(p4v1.Update_INSERT, te))
 	}
-	// hear returns the next notification's entry for this address. Entry 3 must never be reported.
+	// hear returns the entry in the next notification, which must be for this address. Entry 3 must
+	// never be reported.
 	hear := func(stream p4v1.P4Runtime_StreamChannelClient, mac byte) *p4v1.TableEntry {
 		t.Helper()
 		for {
@@ -165,8 +166,8 @@ func TestIdleTimeouts(t *testing.T) {
 	}
 }
 
-// TestIdleNotices: many idle entries are reported in several messages, of a size that clients
-// accept. For a slow controller the server does not queue reports that it will repeat anyway.
+// TestIdleNotices checks that many idle entries are reported in several messages, of a size that
+// clients accept. For a slow controller, the server must not queue reports that it repeats later.
 func TestIdleNotices(t *testing.T) {
 	tab := &translate.Table{Name: "t", Info: &p4cfg.Table{
 		IdleTimeoutBehavior: p4cfg.Table_NOTIFY_CONTROL}}

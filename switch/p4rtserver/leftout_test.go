@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
-// TestLeftOutOfBMv2 sends the requests of scenarios/leftout.txt to BMv2, if it is installed: it
+// TestLeftOutOfBMv2 sends the requests of scenarios/leftout.txt to BMv2, if it is installed. BMv2
 // accepts a P4Info with more objects than the program has, and refuses an entry of a missing table.
 func TestLeftOutOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")

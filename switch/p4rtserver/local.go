@@ -13,17 +13,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Local gives servers of other protocols in this process the state that P4Runtime serves:
-// P4Runtime's controllers can read, change and delete objects that these servers have made, and
-// these servers those of the controllers. Unlike a controller, these servers need no arbitration,
-// and no P4Info.
+// Local gives servers of other protocols in this process access to the state that P4Runtime serves.
+// P4Runtime's controllers can read, change and delete objects that these servers created, and vice
+// versa. Unlike a controller, these servers need no arbitration and no P4Info.
 type Local struct{ s *Server }
 
-// Local returns the server's state for other protocols.
+// Local returns the server's state for servers of other protocols.
 func (s *Server) Local() *Local { return &Local{s} }
 
 // Start makes the device run prog, whose source is json. There is no P4Info, so P4Runtime has no
-// configuration until one is pushed.
+// configuration until a controller pushes one.
 func (s *Server) Start(prog *bmv2json.Program, json []byte) error {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -40,8 +39,8 @@ func (s *Server) start(prog *bmv2json.Program, json []byte) error {
 	return nil
 }
 
-// Read calls f with the pipeline for requests: a loaded program that is not swapped in yet,
-// otherwise the running one. No protocol writes meanwhile.
+// Read calls f with the pipeline to which requests refer. This is a loaded program that does not
+// run yet, or otherwise the running program. No protocol writes meanwhile.
 func (l *Local) Read(f func(target.Pipeline) error) error {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
@@ -52,7 +51,7 @@ func (l *Local) Read(f func(target.Pipeline) error) error {
 	return f(pipe)
 }
 
-// Write does the same as Read for calls that make changes. When it returns, the changes apply to
+// Write calls f as Read does, for calls that make changes. When it returns, the changes apply to
 // every packet (see [target.Pipeline]).
 func (l *Local) Write(f func(target.Pipeline) error) error {
 	return l.Read(func(p target.Pipeline) error {
@@ -60,7 +59,7 @@ func (l *Local) Write(f func(target.Pipeline) error) error {
 	})
 }
 
-// pipeline returns the pipeline for calls; nil if there is none.
+// pipeline returns the pipeline to which calls refer, or nil if there is none.
 func (l *Local) pipeline() target.Pipeline {
 	s := l.s
 	switch {
@@ -74,8 +73,8 @@ func (l *Local) pipeline() target.Pipeline {
 	return s.dev.Pipeline()
 }
 
-// Load prepares a program alongside the running one, like VERIFY_AND_SAVE, but without a P4Info.
-// Until Swap, calls refer to it while packets use the old one.
+// Load prepares a program while another program is running, as VERIFY_AND_SAVE does, but without a
+// P4Info. Until Swap, calls refer to the loaded program, while packets use the running program.
 func (l *Local) Load(json []byte) error {
 	prog, err := bmv2json.Parse(json)
 	if err != nil {
@@ -96,7 +95,7 @@ func (l *Local) Load(json []byte) error {
 	return nil
 }
 
-// Swap makes the loaded program the running one. P4Runtime has no configuration after it.
+// Swap makes the loaded program the running program. P4Runtime then has no configuration.
 func (l *Local) Swap() error {
 	s := l.s
 	s.state.Lock()
@@ -114,7 +113,7 @@ func (l *Local) Swap() error {
 	return nil
 }
 
-// Reset starts the running program again, with empty state.
+// Reset restarts the running program with empty state.
 func (l *Local) Reset() error {
 	s := l.s
 	s.state.Lock()
@@ -126,7 +125,8 @@ func (l *Local) Reset() error {
 	if pipe == nil {
 		return target.ErrNoPipeline
 	}
-	// Parse the source again, because callers distinguish pipelines by their program.
+	// The source is parsed again, because callers distinguish pipelines by the pointer to their
+	// program.
 	prog, err := bmv2json.Parse(s.source)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (l *Local) Reset() error {
 	return s.start(prog, s.source)
 }
 
-// Source is the BMv2 JSON of the program for calls; nil if there is none.
+// Source returns the BMv2 JSON of the program to which calls refer, or nil if there is none.
 func (l *Local) Source() []byte {
 	s := l.s
 	s.state.RLock()
@@ -151,32 +151,34 @@ func (l *Local) Source() []byte {
 }
 
 func (c *config) source() []byte {
-	json, _ := deviceConfig(c.pushed.P4DeviceConfig) // cannot fail: it was parsed before
+	// this cannot fail, because the configuration was parsed before
+	json, _ := deviceConfig(c.pushed.P4DeviceConfig)
 	return json
 }
 
 // OnReplication sets a function that is called when P4Runtime has changed multicast groups or clone
-// sessions, in the same step as the change.
+// sessions. The call and the change are one step for other calls.
 func (l *Local) OnReplication(f func(target.Pipeline)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
 	l.s.onReplication = f
 }
 
-// OnDigest sets a function that gets the digests of the running program, in addition to P4Runtime's
-// controllers. f must not block.
+// OnDigest sets a function that receives the digests of the running program. P4Runtime's
+// controllers receive them, too. f must not block.
 func (l *Local) OnDigest(f func(*bmv2json.Program, target.Digest)) { l.s.onDigest.Store(&f) }
 
-// OnIdle sets a function that gets the entries of the running pipeline that no packet has hit for
-// their idle timeout, like P4Runtime's controllers. f may read the pipeline's entries.
+// OnIdle sets a function that receives the entries of the running pipeline that no packet has hit
+// for their idle timeout. P4Runtime's controllers receive them, too. f may read the pipeline's
+// entries.
 func (l *Local) OnIdle(f func(target.Pipeline, []target.IdleEntry)) {
 	l.s.state.Lock()
 	defer l.s.state.Unlock()
 	l.s.onIdle = f
 }
 
-// SetIdleTimeout sets the idle timeout of an entry of p, a pipeline from Write. The error wraps
-// ErrUnsupported if the engine, or the table, has none.
+// SetIdleTimeout sets the idle timeout of an entry of p, a pipeline that Write passed to f. The
+// error wraps ErrUnsupported if the engine or the table does not support idle timeouts.
 func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableEntry,
 	timeout time.Duration) error {
 	a := agerOf(p)
@@ -192,7 +194,7 @@ func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableE
 	return nil
 }
 
-// IdleTimeout returns an entry's timeout, and the time since a packet last hit the entry.
+// IdleTimeout returns an entry's idle timeout, and the time since a packet last hit the entry.
 func (l *Local) IdleTimeout(p target.Pipeline, table string,
 	e *target.TableEntry) (timeout, since time.Duration, err error) {
 	a := agerOf(p)
@@ -212,13 +214,13 @@ func (s *Server) toldOfReplication(c *config, updates []*p4v1.Update) {
 	s.onReplication(&local{c.pipe, c})
 }
 
-// local is a pipeline that also records changes in the server's own data for P4Runtime.
+// local is a pipeline that also records changes in the data that the server stores for P4Runtime.
 type local struct {
 	target.Pipeline
 	c *config
 }
 
-// Unwrap returns the pipeline itself, for objects that P4Runtime does not track.
+// Unwrap returns the pipeline itself. It is for objects that P4Runtime does not track.
 func (l *local) Unwrap() target.Pipeline { return l.Pipeline }
 
 func (l *local) table(name string) *translate.Table {
@@ -227,7 +229,7 @@ func (l *local) table(name string) *translate.Table {
 			return t
 		}
 	}
-	return nil // hidden from the control plane
+	return nil // the table is hidden from the control plane
 }
 
 func (l *local) actionProfile(name string) (*translate.ActionProfile, *actionProfileState) {
@@ -239,7 +241,8 @@ func (l *local) actionProfile(name string) (*translate.ActionProfile, *actionPro
 	return nil, nil
 }
 
-// noOneShots refuses changes that would mix members and groups with P4Runtime's action sets.
+// noOneShots refuses changes that would mix members and groups with P4Runtime's one-shot action
+// sets.
 func noOneShots(p *translate.ActionProfile, st *actionProfileState) error {
 	if st != nil && st.oneShots > 0 {
 		return fmt.Errorf(
@@ -368,7 +371,7 @@ func (l *local) DeleteMember(name string, id uint32) error {
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
-	// this includes groups that leave the member out at present
+	// This includes groups that contain the member but leave it out at present.
 	if p != nil && st.memberUses[id] > 0 {
 		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name,
 			target.ErrInvalid)
@@ -422,7 +425,7 @@ func (l *local) DeleteGroup(name string, id uint32) error {
 	return nil
 }
 
-// replicasOf returns replicas in P4Runtime's form.
+// replicasOf converts replicas to P4Runtime's form.
 func replicasOf(in []target.Replica) []*p4v1.Replica {
 	var out []*p4v1.Replica
 	for _, r := range in {
@@ -448,7 +451,7 @@ func (l *local) SetMulticastGroup(id uint32, replicas []target.Replica) error {
 	return nil
 }
 
-// SetCloneSession implements [target.Pipeline]. Session 0 has no name in P4Runtime.
+// SetCloneSession implements [target.Pipeline]. P4Runtime cannot name session 0.
 func (l *local) SetCloneSession(id uint32, s *target.CloneSession) error {
 	if err := l.Pipeline.SetCloneSession(id, s); err != nil || id == 0 {
 		return err

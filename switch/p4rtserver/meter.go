@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// meterOf converts a MeterConfig to the engine's form. nil stays nil; it means that every packet is
-// green.
+// meterOf converts a MeterConfig to the engine's form. A nil MeterConfig stays nil, and means that
+// every packet is green.
 func meterOf(spec *p4cfg.MeterSpec, m *p4v1.MeterConfig) (*target.MeterConfig, error) {
 	if m == nil {
 		return nil, nil

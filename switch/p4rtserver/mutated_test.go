@@ -35,12 +35,13 @@ import (
 
 var (
 	mutatedRequests = flag.Int("mutated-requests", 300, "how many requests TestMutatedRequests sends to each engine")
-	// With a random seed, few requests may not produce all kinds of answers that the test requires.
+	// If the seed is random, few requests may not produce all kinds of answers that the test
+	// requires.
 	mutatedSeed = flag.Uint64("mutated-seed", 1, "the seed of TestMutatedRequests; 0: another each time")
 )
 
-// conversations returns the requests of each scenario in testdata/scenarios that has a program, in
-// order.
+// conversations returns the requests of each scenario in testdata/scenarios that has a program. The
+// requests of a scenario are in order.
 func conversations(t *testing.T) (all [][]proto.Message) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
@@ -57,7 +58,7 @@ func conversations(t *testing.T) (all [][]proto.Message) {
 		w.rpc = p4v1.NewP4RuntimeClient(recordingConn{w.conn, recorded})
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.run(t, d)
-			return d.Expected // TestScenarios compares the answers
+			return d.Expected // TestScenarios compares the expected answers
 		})
 		if slices.ContainsFunc(recorded.sent, commits) {
 			all = append(all, recorded.sent)
@@ -66,7 +67,7 @@ func conversations(t *testing.T) (all [][]proto.Message) {
 	return all
 }
 
-// recorder records the sent messages.
+// recorder records the messages that a client sends.
 type recorder struct {
 	mu   sync.Mutex
 	sent []proto.Message
@@ -104,17 +105,18 @@ func (s recordingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// mutant returns a changed copy of a message. It changes a program as a document of its own.
+// mutant returns a changed copy of a message. If the message contains a program, mutant may change
+// the program as a separate document.
 func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	t.Helper()
 	change := func(text []byte) []byte {
 		var doc any
 		if err := json.Unmarshal(text, &doc); err != nil {
-			return text // a scenario's broken program
+			return text // the scenario's program is broken on purpose
 		}
 		mutation.Document(doc, r)
 		text, err := json.Marshal(doc)
-		if err != nil { // the document contains itself
+		if err != nil { // the mutation made the document contain itself
 			return nil
 		}
 		return text
@@ -141,7 +143,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(b) > 0 { // changes that JSON cannot express
+	for len(b) > 0 { // make changes that JSON cannot express
 		b[r.IntN(len(b))] = byte(r.Uint32())
 		out := m.ProtoReflect().New().Interface()
 		if proto.Unmarshal(b, out) == nil {
@@ -151,7 +153,7 @@ func mutant(t *testing.T, m proto.Message, r *rand.Rand) proto.Message {
 	return m
 }
 
-// hostileController is the primary, with a second controller whose stream gets arbitrary messages.
+// hostileController is the primary. A second controller's stream receives arbitrary messages.
 type hostileController struct {
 	t        *testing.T
 	rpc      p4v1.P4RuntimeClient
@@ -164,10 +166,10 @@ type hostileController struct {
 type hostileStream struct {
 	p4v1.P4Runtime_StreamChannelClient
 	ended       chan struct{}
-	arbitration chan struct{} // gets the answers to arbitration messages
+	arbitration chan struct{} // receives the answers to arbitration messages
 }
 
-// opened returns a stream: s, or a new one if the server has ended s.
+// opened returns s or, if the server has ended s, a new stream.
 func (c *hostileController) opened(s *hostileStream) *hostileStream {
 	if s != nil {
 		select {
@@ -199,7 +201,7 @@ func (c *hostileController) opened(s *hostileStream) *hostileStream {
 	return s
 }
 
-// become makes the controller primary, with an id above those of scenarios and mutants.
+// become makes the controller primary. Its election id is above those of scenarios and mutants.
 func (c *hostileController) become() {
 	c.t.Helper()
 	c.primary = c.opened(c.primary)
@@ -218,7 +220,7 @@ func (c *hostileController) become() {
 	}
 }
 
-// send sends a message, and counts the outcome of messages that have one.
+// send sends a message. If the message has an answer, send counts the answer's status code.
 func (c *hostileController) send(m proto.Message) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
@@ -266,7 +268,8 @@ func (c *hostileController) send(m proto.Message) {
 	}
 }
 
-// own mostly makes a request one of the primary's.
+// own usually changes a request so that it comes from the primary. One in twenty requests stays as
+// it is.
 func (c *hostileController) own(m proto.Message, r *rand.Rand) proto.Message {
 	if r.IntN(20) == 0 {
 		return m
@@ -284,9 +287,9 @@ func (c *hostileController) own(m proto.Message, r *rand.Rand) proto.Message {
 	return m
 }
 
-// TestMutatedRequests sends changed messages of the scenarios to a switch of each engine: programs,
-// writes, reads and stream messages. Each gets an answer, none is an internal error, and the switch
-// still serves afterwards.
+// TestMutatedRequests sends mutated messages of the scenarios to a switch of each engine: programs,
+// writes, reads and stream messages. Each message must get an answer other than an internal error.
+// The switch must still work afterwards.
 func TestMutatedRequests(t *testing.T) {
 	all := conversations(t)
 	engines := map[string]func() (target.Device, error){
@@ -338,7 +341,7 @@ func TestMutatedRequests(t *testing.T) {
 				for n := 0; n < 20*len(requests) && sent < *mutatedRequests && !t.Failed(); n++ {
 					m := requests[n%len(requests)]
 					if isProgram(m) && r.IntN(10) > 0 {
-						continue // they take the longest
+						continue // these requests take the longest
 					}
 					if r.IntN(4) > 0 {
 						m = mutant(t, m, r)

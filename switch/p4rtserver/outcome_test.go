@@ -17,9 +17,10 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// Calls whose caller has gone, or is no longer primary, when they are executed.
+// Tests of calls whose caller has disconnected, or is not primary any more, when the server
+// executes them.
 
-// watchedDevice and watchedPipeline call the test's functions during some operations.
+// watchedDevice and watchedPipeline call functions of the test during certain operations.
 type watchedDevice struct {
 	target.Device
 	verifying, committing func()
@@ -40,7 +41,7 @@ func (d *watchedDevice) Commit(p *bmv2json.Program) error {
 type watchedPipeline struct {
 	target.Pipeline
 	writing  func(index int)
-	written  []int // cells of registers
+	written  []int // indices of the register cells that were written
 	barriers int
 	barrier  error
 }
@@ -56,7 +57,7 @@ func (p *watchedPipeline) Barrier() error {
 	return errors.Join(p.barrier, p.Pipeline.Barrier())
 }
 
-// watchedServer is a server with a controller that is primary with the election id 1.
+// watchedServer is a server with a controller that is primary with election id 1.
 type watchedServer struct {
 	*world
 	*Server
@@ -105,7 +106,7 @@ func (w *watchedServer) load(ctx context.Context, election uint64) error {
 	return err
 }
 
-// set writes cells of a register, with one update each.
+// set writes cells of a register in one Write, with one update per cell.
 func (w *watchedServer) set(ctx context.Context, election uint64, cells ...int64) error {
 	req := &p4v1.WriteRequest{DeviceId: 1, ElectionId: &p4v1.Uint128{Low: election}}
 	for _, i := range cells {
@@ -125,8 +126,8 @@ func (w *watchedServer) wrote(cells ...int) {
 	}
 }
 
-// TestCallerGone: a request that waits for the lock until its caller has gone is not executed. A
-// batch stops between two updates.
+// TestCallerGone checks that the server does not execute a request if the caller disconnects while
+// the request waits for the lock. A batch must stop between two updates.
 func TestCallerGone(t *testing.T) {
 	w := newWatchedServer(t)
 	for code, end := range map[codes.Code]func() (context.Context, context.CancelFunc){
@@ -177,8 +178,8 @@ func TestCallerGone(t *testing.T) {
 	w.wrote(0, 1, 2)
 }
 
-// TestNotPrimaryWhenExecuted: a request that waits for the lock until another controller is primary
-// is not executed.
+// TestNotPrimaryWhenExecuted checks that the server does not execute a request if another
+// controller becomes primary while the request waits for the lock.
 func TestNotPrimaryWhenExecuted(t *testing.T) {
 	w := newWatchedServer(t)
 	w.state.Lock()
@@ -188,7 +189,8 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	done := make(chan struct{})
 	go func() { w.arbitrate(2); close(done) }()
 	for r := w.arb.known(roleKey{}); r.primary.Load() != nil; {
-		time.Sleep(time.Millisecond) // until the new primary waits for running writes
+		// give the new primary time to begin waiting for running writes
+		time.Sleep(time.Millisecond)
 	}
 	w.state.Unlock()
 	<-done
@@ -204,7 +206,7 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	if err := w.set(t.Context(), 2, 0); err != nil {
 		t.Error(err)
 	}
-	// Verifying a program takes a while, so the caller is checked again afterwards.
+	// Verifying a program takes a while, so the server checks the caller again afterwards.
 	w.dev.verifying = func() {
 		go w.arbitrate(3)
 		for r := w.arb.known(roleKey{}); r.primary.Load() != nil; {
@@ -216,8 +218,8 @@ func TestNotPrimaryWhenExecuted(t *testing.T) {
 	}
 }
 
-// TestCallerGoneWhileAProgramIsLoaded: before the commit, a load whose caller has gone is
-// abandoned; a commit that has begun is finished.
+// TestCallerGoneWhileAProgramIsLoaded checks that the server abandons a load if the caller
+// disconnects before the commit. The server must finish a commit that has begun.
 func TestCallerGoneWhileAProgramIsLoaded(t *testing.T) {
 	w := newWatchedServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -232,8 +234,8 @@ func TestCallerGoneWhileAProgramIsLoaded(t *testing.T) {
 	}
 }
 
-// TestReadOfWhatDoesNotCount: an update that does not apply to every packet yet is not visible to
-// reads before it does.
+// TestReadOfWhatDoesNotCount checks that a read does not see an update before the update applies to
+// every packet.
 func TestReadOfWhatDoesNotCount(t *testing.T) {
 	w := newWatchedServer(t)
 	read := func() error {
@@ -260,8 +262,8 @@ func TestReadOfWhatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestPanicOfTheEngine: if the engine panics on a program, the program is refused with INTERNAL.
-// The next program is accepted.
+// TestPanicOfTheEngine checks that a program on which the engine panics is refused with INTERNAL.
+// The next program must be accepted.
 func TestPanicOfTheEngine(t *testing.T) {
 	w := newWatchedServer(t)
 	nothing, fails := func() {}, func() { panic("index out of range") }

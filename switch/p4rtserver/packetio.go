@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// packetOut injects a packet (section 16.1).
+// packetOut injects a packet of a controller (section 16.1).
 func (s *Server) packetOut(p *p4v1.PacketOut) error {
 	c := s.current.Load()
 	if c == nil {

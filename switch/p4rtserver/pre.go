@@ -28,8 +28,9 @@ func (c *config) writeReplication(typ p4v1.Update_Type,
 	}
 }
 
-// replicas checks and translates replicas, each with its backups in order of preference. The second
-// result has them in canonical form.
+// replicas checks and converts replicas. Each is a list that begins with the replica itself,
+// followed by its backups in order of preference. The second result has the replicas in canonical
+// form.
 func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Replica, error) {
 	out := make([][]target.Replica, 0, len(in))
 	kept := make([]*p4v1.Replica, 0, len(in))
@@ -62,7 +63,7 @@ func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Repli
 		case *p4v1.Replica_Port:
 			port = p.Port
 			k.PortKind = &p4v1.Replica_Port{Port: translate.Shorten(port)}
-		case *p4v1.Replica_EgressPort: // deprecated, but what most controllers send
+		case *p4v1.Replica_EgressPort: // deprecated, but most controllers still send it
 			port = []byte{byte(p.EgressPort >> 24), byte(p.EgressPort >> 16),
 				byte(p.EgressPort >> 8), byte(p.EgressPort)}
 		default:
@@ -83,7 +84,8 @@ func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Repli
 	return out, kept, nil
 }
 
-// present checks whether an update's type fits the entity's existence.
+// present returns an error if an INSERT names an existing entity, or if another update names a
+// missing entity.
 func present(typ p4v1.Update_Type, exists bool, what string, id uint32) error {
 	switch {
 	case typ == p4v1.Update_INSERT && exists:
@@ -203,7 +205,7 @@ func (c *config) readReplication(q *p4v1.PacketReplicationEngineEntry,
 		return groups(t.MulticastGroupEntry.GetMulticastGroupId())
 	case *p4v1.PacketReplicationEngineEntry_CloneSessionEntry:
 		return sessions(t.CloneSessionEntry.GetSessionId())
-	default: // all groups or sessions
+	default: // read all groups or sessions
 		if err := groups(0); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// TestPSA pushes a PSA program, whose counters and meters are extern objects in its JSON, and reads
-// and writes its entities.
+// TestPSA pushes a PSA program, and reads and writes its entities. In its JSON, counters and meters
+// are extern objects.
 func TestPSA(t *testing.T) {
 	w := newWorld(t, "../stf/testdata/psa/psa")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

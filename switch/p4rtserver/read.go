@@ -9,12 +9,11 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// chunkBytes is about the size of one ReadResponse: clients accept 4 MiB unless configured
-// otherwise.
+// chunkBytes is the approximate size of one ReadResponse. By default, clients accept up to 4 MiB.
 const chunkBytes = 512 << 10
 
-// Read implements the RPC of that name (specification section 13). The result is collected first
-// and sent after the lock has been released, so a slow client does not block others.
+// Read implements the RPC of that name (specification section 13). It first collects the result,
+// and sends it after it has released the lock. So a slow client does not block others.
 func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) error {
 	since := metadata.ValueFromIncomingContext(rpc.Context(), SinceHeader)
 	chunks, header, outcome, err := s.collect(req, since)
@@ -35,7 +34,8 @@ func (s *Server) Read(req *p4v1.ReadRequest, rpc p4v1.P4Runtime_ReadServer) erro
 		"some requests of the batch failed; the details have one error for each")
 }
 
-// collect reads the entities of a request. since is the value of SinceHeader in its metadata.
+// collect reads the entities of a request. since is the value of SinceHeader in the request's
+// metadata.
 func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.ReadResponse,
 	header metadata.MD, outcome []error, err error) {
 	s.state.RLock()
@@ -47,7 +47,8 @@ func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if c.unsettled.Load() { // a reader assumes that every update it can read applies to all packets
+	// a reader assumes that every update that it can see applies to all packets
+	if c.unsettled.Load() {
 		if err := c.settle(); err != nil {
 			return nil, nil, nil, err
 		}
@@ -65,7 +66,7 @@ func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.
 			outcome[i] = c.read(e, out.add)
 			continue
 		}
-		// Consecutive cells are read at once, because each call of an engine has a cost.
+		// Consecutive cells are read in one call, because each call of an engine has a cost.
 		n := c.adjacent(req.Entities[i:])
 		if outcome[i] = c.readRegisters(r, n, &out); n > 1 {
 			for j := range n - 1 {
@@ -77,10 +78,10 @@ func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.
 	return out.chunks, nil, outcome, nil
 }
 
-// response collects entities, in order.
+// response collects the entities of an answer in order.
 type response struct {
 	chunks []*p4v1.ReadResponse
-	room   int // bytes left in the last chunk
+	room   int // number of bytes left in the last chunk
 }
 
 func (r *response) add(e *p4v1.Entity) {
@@ -90,8 +91,8 @@ func (r *response) add(e *p4v1.Entity) {
 	last.Entities = append(last.Entities, e)
 }
 
-// addEncoded adds entities that are encoded as fields of a ReadResponse, and closes the message. (A
-// later entity in its other fields would be sent before them.)
+// addEncoded adds entities that are encoded as fields of a ReadResponse, and ends this message. A
+// later entity in the message's other fields would be sent before the encoded entities.
 func (r *response) addEncoded(b []byte) {
 	r.reserve(len(b))
 	last := r.chunks[len(r.chunks)-1].ProtoReflect()
@@ -131,7 +132,7 @@ func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
 		return c.readDigests(e.DigestEntry, emit)
 	case *p4v1.Entity_ExternEntry:
 		if e.ExternEntry.GetExternTypeId() == 0 {
-			return nil // the request is for all extern instances, and there are none
+			return nil // The request is for all extern instances, and there are none.
 		}
 		return translate.Errorf(codes.Unimplemented, "this target has no externs of type %d",
 			e.ExternEntry.GetExternTypeId())

@@ -12,21 +12,21 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT):
-// every entity that controllers have written, and the registers, counters and meters that packets
-// have changed. All of it must fit the new program, by id. Otherwise the error names the first
-// object that does not fit, and nothing changes.
+// reconcile commits cfg and preserves the forwarding state (section 14, RECONCILE_AND_COMMIT). The
+// state includes every entity that controllers have written, and the registers, counters and meters
+// that packets have changed. All of it must fit the new program, by id. Otherwise the error names
+// the first object that does not fit, and nothing changes.
 //
-// It copies the objects that controllers wrote while packets still pass the old pipeline. It copies
-// the values that packets change in the pause in which the pipelines are exchanged. may returns why
-// the change must not begin any more, or nil.
+// While packets still pass the old pipeline, reconcile copies the objects that controllers wrote.
+// In the pause in which the pipelines are exchanged, it copies the values that packets change. may
+// returns an error if the change must not begin any more.
 func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	if s.live == nil {
 		return s.replace(cfg, may)
 	}
 	if cfg != nil && bytes.Equal(cfg.P4DeviceConfig, s.live.pushed.P4DeviceConfig) &&
 		proto.Equal(cfg.P4Info, s.live.pushed.P4Info) {
-		s.live.pushed = proto.CloneOf(cfg) // the same program: only the cookie changes
+		s.live.pushed = proto.CloneOf(cfg) // the program is the same, and only the cookie changes
 		s.saved = nil
 		return nil
 	}
@@ -53,7 +53,8 @@ func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error)
 	return nil
 }
 
-// copyWritten writes controllers' objects from old into c, in the order of their dependencies.
+// copyWritten writes the objects that controllers have written from old to c, in the order of their
+// dependencies.
 func (old *config) copyWritten(c *config) error {
 	var updates []*p4v1.Update
 	var readErr error
@@ -91,7 +92,7 @@ func (old *config) copyWritten(c *config) error {
 			continue
 		}
 		if te := u.Entity.GetTableEntry(); te != nil && !te.IsDefaultAction && c.holds(te) {
-			u.Type = p4v1.Update_MODIFY // the new program already has this entry initially
+			u.Type = p4v1.Update_MODIFY // the new program already contains this entry
 		}
 		if err := c.write(u); err != nil {
 			return translate.Invalidf("%v: %s", u.Entity, translate.Canonical(err).Message())
@@ -100,7 +101,7 @@ func (old *config) copyWritten(c *config) error {
 	return nil
 }
 
-// holds reports whether the entry's table has an entry with its key.
+// holds reports whether the entry's table has an entry with the same key.
 func (c *config) holds(te *p4v1.TableEntry) bool {
 	t := c.Tables[te.TableId]
 	if t == nil {

@@ -33,8 +33,8 @@ func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) erro
 	return c.pipe.WriteRegister(r.Name, first, v)
 }
 
-// adjacent returns how many entities, starting with the first, read consecutive existing cells of
-// one register; at least 1.
+// adjacent returns how many entities from the first on read consecutive existing cells of one
+// register. It returns at least 1.
 func (c *config) adjacent(entities []*p4v1.Entity) int {
 	first := entities[0].GetRegisterEntry()
 	r := c.Registers[first.RegisterId]
@@ -52,8 +52,8 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 	return n
 }
 
-// readRegisters reads the cells that a request selects. If the request selects a single cell,
-// readRegisters reads n cells, starting with that one.
+// readRegisters reads the register cells that a request selects. If the request selects a single
+// cell, readRegisters reads n cells from that cell on.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
 	which, err := pick(c.Schema, "register", q.RegisterId, c.Registers, c.RegisterOrder)
 	if err != nil {
@@ -90,25 +90,27 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 	return nil
 }
 
-// Numbers of the fields that lead from a ReadResponse to a cell's value (p4runtime.proto).
+// The numbers of the protobuf fields that lead from a ReadResponse to a cell's value
+// (p4runtime.proto).
 const (
-	fieldEntities      = 1  // ReadResponse, of Entity
-	fieldRegisterEntry = 11 // Entity, of RegisterEntry
-	fieldRegisterID    = 1  // RegisterEntry
-	fieldIndex         = 2  // RegisterEntry, of Index
-	fieldIndexIndex    = 1  // Index
-	fieldData          = 3  // RegisterEntry, of P4Data
-	fieldBitstring     = 1  // P4Data
+	fieldEntities      = 1  // ReadResponse.entities, of type Entity
+	fieldRegisterEntry = 11 // Entity.register_entry, of type RegisterEntry
+	fieldRegisterID    = 1  // RegisterEntry.register_id
+	fieldIndex         = 2  // RegisterEntry.index, of type Index
+	fieldIndexIndex    = 1  // Index.index
+	fieldData          = 3  // RegisterEntry.data, of type P4Data
+	fieldBitstring     = 1  // P4Data.bitstring
 )
 
-// encodedBytes is about the size of one message of encodeCells. It is small, so that a client can
-// decode one message while the next is in transit.
+// encodedBytes is the approximate size of one message of encodeCells. It is small, so that a client
+// can decode one message while the next message is in transit.
 const encodedBytes = 128 << 10
 
-// encodeCells encodes cells of bit<W> in protobuf's format. A controller reads a register of 65,536
-// cells while a chain accepts no writes (at the end of a recovery). With a protobuf library this
-// would take six objects for each cell, and ten times as long as reading the cells. values has
-// count cells, one after the other. Cells for which same returns true are skipped (nil: none).
+// encodeCells encodes cells of type bit<W> in protobuf's format. A controller reads a register of
+// 65,536 cells at the end of a recovery, while a chain accepts no writes. With a protobuf library
+// this would allocate six objects for each cell, and take ten times as long as reading the cells.
+// values has count cells, one after the other. encodeCells skips cells for which same returns true.
+// If same is nil, it skips no cells.
 func encodeCells(r *translate.Register, first, count int, values []byte, same func(int) bool, out *response) {
 	bytesField := func(number protowire.Number,
 		n int) int {
@@ -121,7 +123,7 @@ func encodeCells(r *translate.Register, first, count int, values []byte, same fu
 			continue
 		}
 		v := values[i*len(values)/count : (i+1)*len(values)/count]
-		// the canonical form: at least one byte
+		// The canonical form has at least one byte.
 		v = v[len(v)-1-len(bytes.TrimLeft(v[:len(v)-1], "\x00")):]
 		n := uint64(first + i)
 		index := protowire.SizeTag(fieldIndexIndex) + protowire.SizeVarint(n)

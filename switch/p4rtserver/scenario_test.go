@@ -31,10 +31,10 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// TestScenarios runs the conversations in testdata/scenarios: requests of controllers to a
-// P4Runtime server over gRPC, in protobuf's text form, and its answers. The program has the
-// scenario's name; if there is none, it is entities.p4. -rewrite rewrites the answers; check them
-// before you commit them.
+// TestScenarios runs the conversations in testdata/scenarios. They contain requests of controllers
+// to a P4Runtime server over gRPC, in protobuf's text form, and the server's answers. The program
+// has the scenario's name. If there is no such program, it is entities.p4. The flag -rewrite
+// rewrites the answers. Check them before you commit them.
 //
 //	connect NAME [election=N] [role=R] [device=D]    a controller opens its stream, or sends on it
 //	disconnect NAME
@@ -45,9 +45,8 @@ import (
 //	say NAME                                         the body is a StreamMessageRequest
 //	config                                           GetForwardingPipelineConfig
 //
-// $NAME in a body is the id of the object with that alias in the P4Info; answers are printed in the
-// same way. The transcript of a command is its answer, followed by the messages on the controllers'
-// streams.
+// $NAME in a body stands for the id of the object with that alias in the P4Info, also in answers.
+// The transcript of a command is its answer, followed by the messages on the controllers' streams.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		program := strings.TrimSuffix(filepath.Base(path), ".txt")
@@ -76,7 +75,7 @@ func (portedDevice) Ports() map[target.Port]target.PortCounters {
 // portedIface is the interface name of a port.
 func portedIface(port uint32) string { return fmt.Sprintf("no-such-%d", port) }
 
-// linksDown has the names of interfaces that are down.
+// linksDown has the names of the interfaces that are down in the test.
 var linksDown sync.Map
 
 func init() {
@@ -86,7 +85,7 @@ func init() {
 	}
 }
 
-// world is a server with its controllers.
+// world is a P4Runtime server with its controllers.
 type world struct {
 	dev     target.Device
 	info    *p4cfg.P4Info
@@ -156,7 +155,7 @@ func newWorld(t *testing.T, program string) *world {
 	return w
 }
 
-// nameIDs collects the aliases of all objects with a preamble.
+// nameIDs records the aliases of all objects in the P4Info.
 func (w *world) nameIDs() {
 	add := func(p *p4cfg.Preamble) { w.ids[p.Alias], w.names[p.Id] = p.Id, p.Alias }
 	for _, x := range w.info.Tables {
@@ -284,7 +283,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// restrict replaces a restriction in the P4Info, in p4c's form.
+// restrict replaces the restriction of a table or action in the P4Info. It writes it in p4c's form.
 func (w *world) restrict(t *testing.T, alias, text string) {
 	t.Helper()
 	quoted := `("` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `")`
@@ -333,7 +332,7 @@ func (w *world) connect(t *testing.T, name, election, role string, device uint64
 		Update: &p4v1.StreamMessageRequest_Arbitration{Arbitration: m}}))
 }
 
-// listen records the messages on a controller's stream.
+// listen records the messages that arrive on a controller's stream.
 func (w *world) listen(name string, stream p4v1.P4Runtime_StreamChannelClient) {
 	for {
 		m, err := stream.Recv()
@@ -360,13 +359,13 @@ func (w *world) listen(name string, stream p4v1.P4Runtime_StreamChannelClient) {
 	}
 }
 
-// heard waits until the streams are quiet, and returns their messages by controller.
+// heard waits until no more messages arrive on the streams, and returns the messages by controller.
 func (w *world) heard() string {
 	for n := -1; ; {
 		time.Sleep(20 * time.Millisecond)
 		w.mu.Lock()
 		if len(w.messages) == n {
-			break // still holding the lock
+			break // keep the lock, which is still held
 		}
 		n = len(w.messages)
 		w.mu.Unlock()
@@ -390,7 +389,7 @@ func (w *world) push(ctx context.Context, c *controller, action, p4info, config 
 	switch p4info {
 	case "none":
 		cfg.P4Info = nil
-	case "other": // another program's P4Info, with a wider key
+	case "other": // another program's P4Info, which has a wider key
 		cfg.P4Info = proto.CloneOf(w.info)
 		cfg.P4Info.Tables[0].MatchFields[0].Bitwidth++
 	}
@@ -426,15 +425,15 @@ func (w *world) read(ctx context.Context, req *p4v1.ReadRequest) string {
 			lines = append(lines, w.text(e)+"\n")
 		}
 	}
-	slices.Sort(lines) // the server may choose any order
+	slices.Sort(lines) // the server may send entities in any order
 	if len(lines) == 0 {
 		return "nothing\n"
 	}
 	return strings.Join(lines, "")
 }
 
-// text returns a message as one line, with names for ids. Protobuf's text form deliberately varies
-// its spaces from build to build.
+// text returns a message as one line, with names instead of ids. Protobuf's text form deliberately
+// varies its spaces from build to build, so text normalizes them.
 func (w *world) text(m proto.Message) string {
 	s := prototext.MarshalOptions{}.Format(m)
 	s = idInAnswer.ReplaceAllStringFunc(s, func(f string) string {
@@ -450,7 +449,7 @@ func (w *world) text(m proto.Message) string {
 
 var doubled = regexp.MustCompile(` {2,}`)
 
-// outcome returns an RPC's status, with the errors of a batch.
+// outcome returns the status of an RPC, with the errors of a batch.
 func (w *world) outcome(err error) string {
 	if err == nil {
 		return "ok\n"

@@ -19,18 +19,19 @@ import (
 // APIVersion is the version of the P4Runtime API that the server implements.
 const APIVersion = translate.APIVersion
 
-// MaxMessage is the largest message that the server accepts, in bytes: a pipeline configuration is
-// megabytes, and the default of gRPC is 4 MiB.
+// MaxMessage is the size of the largest message that the server accepts, in bytes. A pipeline
+// configuration has megabytes, and gRPC's default limit is 4 MiB.
 const MaxMessage = 256 << 20
 
-// Options configure a Server.
+// Options configures a Server.
 type Options struct {
-	// DeviceID is the device id that requests must carry.
+	// DeviceID is the device id that requests must contain.
 	DeviceID uint64
 	// Parse reads the program of a configuration; nil means bmv2json.Parse. A process with many
 	// servers can give them one that reads a program once for all. Nobody changes a program.
 	Parse func([]byte) (*bmv2json.Program, error)
-	// Log receives messages for the switch's operator. nil means slog.Default().
+	// Log receives messages for the switch's operator. If it is nil, the server uses
+	// slog.Default().
 	Log *slog.Logger
 }
 
@@ -46,15 +47,17 @@ type Server struct {
 
 	arb arbiter
 
-	// state is held for writing by Write and SetForwardingPipelineConfig, for reading by Read and
-	// GetForwardingPipelineConfig.
+	// state is the lock of the configuration. Write and SetForwardingPipelineConfig hold it for
+	// writing. Read and GetForwardingPipelineConfig hold it for reading.
 	state sync.RWMutex
-	live  *config // what the device runs; nil before the first program
-	saved *config // VERIFY_AND_SAVE without COMMIT yet: reads and writes refer to it
+	live  *config // the configuration that the device runs; nil before the first program
+	// a configuration that is saved but not committed, to which reads and writes refer
+	saved *config
 
-	// The state that other protocols have set (see Local).
-	source        []byte          // the BMv2 JSON of a program that runs without a P4Info
-	loaded        target.Pipeline // prepared and not yet swapped in; nil for none
+	// State that other protocols have set (see Local).
+	source []byte // the BMv2 JSON of a program that runs without a P4Info
+	// a pipeline that is loaded but does not run yet; nil if there is none
+	loaded        target.Pipeline
 	loadedSource  []byte
 	onReplication func(target.Pipeline)
 	onIdle        func(target.Pipeline, []target.IdleEntry)
@@ -62,11 +65,12 @@ type Server struct {
 	onDigest      atomic.Pointer[func(*bmv2json.Program, target.Digest)]
 	program       atomic.Pointer[bmv2json.Program] // the running program
 
-	current atomic.Pointer[config] // live, for the packet paths, which take no lock
-	dropped atomic.Uint64          // packet-ins and digests without a controller to receive them
+	current atomic.Pointer[config] // same as live, for code that handles packets and takes no lock
+	// number of packet-ins and digests that no controller could receive
+	dropped atomic.Uint64
 }
 
-// New makes a server for dev and takes over its packet-in and digest callbacks.
+// New creates a Server for dev and takes over dev's packet-in and digest callbacks.
 func New(dev target.Device, opts Options) *Server {
 	s := &Server{dev: dev, id: opts.DeviceID, log: opts.Log, parse: opts.Parse}
 	if s.parse == nil {
@@ -103,7 +107,7 @@ func (s *Server) checkDevice(id uint64) error {
 	return nil
 }
 
-// effective returns the configuration for entity requests. The caller holds s.state.
+// effective returns the configuration to which entity requests refer. The caller holds s.state.
 func (s *Server) effective() (*config, error) {
 	if s.saved != nil {
 		return s.saved, nil

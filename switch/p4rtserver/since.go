@@ -13,39 +13,41 @@ import (
 )
 
 // Reading only changes. P4Runtime reads a register as a whole or cell by cell. A controller that
-// wants only the changes since its last read must read everything again. This server sends only the
-// changes on request. The request is metadata, which the specification leaves free, of a Read of
-// one whole register of bit<W>.
+// wants only the changes since its last read must read everything again. This server can send only
+// the changes. A controller requests this with metadata, which the specification does not define,
+// of a Read of one whole register of type bit<W>.
 //
-// A request with SinceHeader gets SnapshotHeader in the answer's header: a name for the returned
-// state. If the request's value is such a name, and the server still has the state, the answer's
-// header repeats the name in SinceHeader, and the answer has only the cells that have changed since
-// then. Clients and servers without this extension work as before.
+// A request with SinceHeader gets SnapshotHeader in the answer's header, which is a name for the
+// returned state. If the value of SinceHeader in the request is such a name, and the server still
+// has that state, the answer contains only the cells that have changed since then. The answer's
+// header then repeats the name in SinceHeader. Clients and servers without this extension work as
+// before.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"
 )
 
-// snapshotBytes bounds the snapshots of a configuration; the newest are kept. It suffices for all
-// registers of NetCRAQ's program several times over, except those of the values. A client that may
-// read registers can displace the snapshots of other clients, which then read everything again.
+// snapshotBytes is the largest total size of the snapshots of a configuration. The server keeps the
+// newest snapshots. This is enough for several snapshots of all registers of NetCRAQ's program,
+// except the registers with the values. A client that may read registers can displace the snapshots
+// of other clients, which then read everything again.
 const snapshotBytes = 8 << 20
 
-// snapshots are the register states that readers got.
+// snapshots has the register states that were sent to readers.
 type snapshots struct {
 	mu   sync.Mutex
-	kept []snapshot // the oldest first
-	size int        // total size of their cells in bytes
+	kept []snapshot // the oldest snapshot comes first
+	size int        // total size of the snapshots' cells in bytes
 }
 
-// snapshot is the content of a register: its cells, one after the other.
+// snapshot is the content of a register at some time: its cells, one after the other.
 type snapshot struct {
 	name     string
 	register uint32
 	cells    []byte
 }
 
-// take returns the snapshot with a name, and removes it: its reader gets a new one.
+// take removes the snapshot with a name and returns it. The reader of this snapshot gets a new one.
 func (s *snapshots) take(register uint32, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +61,8 @@ func (s *snapshots) take(register uint32, name string) []byte {
 	return cells
 }
 
-// keep stores a snapshot, and returns its name: "" if it is too large. The oldest ones make room.
+// keep stores a snapshot and returns its name, or "" if the snapshot is too large. It removes the
+// oldest snapshots to make room.
 func (s *snapshots) keep(register uint32, cells []byte) string {
 	if len(cells) > snapshotBytes {
 		return ""
@@ -76,8 +79,8 @@ func (s *snapshots) keep(register uint32, cells []byte) string {
 	return name
 }
 
-// whole returns the register of a request, if the request reads exactly one whole register whose
-// cells are plain bit strings; otherwise nil.
+// whole returns the register that a request reads, if the request reads exactly one whole register
+// whose cells are plain bit strings. Otherwise it returns nil.
 func (c *config) whole(req *p4v1.ReadRequest) *translate.Register {
 	if len(req.Entities) != 1 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// since is a client that reads registers of testdata/entities.
+// since is a client that reads registers of the program testdata/entities.
 type since struct {
 	*world
 	t  *testing.T
@@ -67,8 +67,9 @@ func (w *since) write(register string, index int64, value byte) {
 	w.must(err)
 }
 
-// read returns the cells in the answer, which must have distinct indices, and the values of the two
-// headers: the name of the base snapshot, and of the new one.
+// read returns the cells in the answer, which must have distinct indices. It also returns the
+// values of the two headers: the name of the snapshot to which the changes refer, and the name of
+// the new snapshot.
 func (w *since) read(md metadata.MD, what ...*p4v1.RegisterEntry) (cells map[int64]byte, base,
 	name string) {
 	w.t.Helper()
@@ -90,7 +91,7 @@ func (w *since) read(md metadata.MD, what ...*p4v1.RegisterEntry) (cells map[int
 			r := e.GetRegisterEntry()
 			b := r.Data.GetBitstring()
 			if b == nil {
-				b = []byte{0} // a signed register has no bitstring
+				b = []byte{0} // the value of a signed register has no bitstring
 			}
 			cells[r.Index.Index] = b[len(b)-1]
 		}
@@ -116,9 +117,9 @@ func (w *since) ask(register, name string) (cells map[int64]byte, base, next str
 	return w.read(metadata.Pairs(SinceHeader, name), w.cell(register, -1))
 }
 
-// TestSince: a client that names the snapshot of its last answer gets only the changes of that
-// register, and only once. A client that sends another name, or makes another kind of request, gets
-// the requested cells.
+// TestSince checks that a client that names the snapshot of its last answer gets only the changes
+// of that register. Each name works only once. A client that sends another name, or makes another
+// kind of request, must get all requested cells.
 func TestSince(t *testing.T) {
 	const size = 65536
 	w := newSince(t)
@@ -130,7 +131,7 @@ func TestSince(t *testing.T) {
 	w.write("objects", 7, 77)
 	w.write("objects", 3, 0)
 	w.write("objects", 8, 88)
-	w.write("objects", 8, 0) // the earlier value again
+	w.write("objects", 8, 0) // the cell gets its earlier value again
 	w.write("last_len", 5, 5)
 	cells, base, second := w.ask("objects", first)
 	if want := map[int64]byte{7: 77, 3: 0}; !maps.Equal(cells, want) || base != first ||
@@ -141,13 +142,13 @@ func TestSince(t *testing.T) {
 	if cells, base, _ = w.ask("objects", second); len(cells) != 0 || base != second {
 		t.Errorf("nothing has changed, and the answer since %q is %v", base, cells)
 	}
-	for _, name := range []string{first, "", "no such", second} { // each name is valid once
+	for _, name := range []string{first, "", "no such", second} { // each name is valid only once
 		if cells, base, _ = w.ask("objects", name); len(cells) != size || base != "" {
 			t.Errorf("since %q: %d cells, since %q", name, len(cells), base)
 		}
 	}
 
-	// Another register's name has no effect, and stays valid for its own register.
+	// The name of another register's snapshot has no effect, and stays valid for its own register.
 	_, _, objects := w.ask("objects", "")
 	if cells, base, _ = w.ask("last_len", objects); len(cells) != 512 || cells[5] != 5 || base != "" {
 		t.Errorf("another register: %d cells, since %q", len(cells), base)
@@ -156,7 +157,7 @@ func TestSince(t *testing.T) {
 		t.Errorf("after another register: %d cells, since %q", len(cells), base)
 	}
 
-	// A request for anything but one whole register of plain bits is answered as usual.
+	// A request for anything other than one whole register of plain bits gets the usual answer.
 	md := metadata.Pairs(SinceHeader, objects)
 	for text, what := range map[string][]*p4v1.RegisterEntry{
 		"a cell":        {w.cell("objects", 7)},
@@ -176,7 +177,7 @@ func TestSince(t *testing.T) {
 		t.Errorf("nobody asked, and the answer has %d cells and is named %q", len(cells), name)
 	}
 
-	// The registers of another program are different, even if they have the same names.
+	// Registers of another program are different registers, even if they have the same names.
 	_, _, objects = w.ask("objects", "")
 	w.commit()
 	if cells, base, _ = w.ask("objects", objects); len(cells) != size || base != "" || cells[7] != 0 {
@@ -184,7 +185,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreBounded: a client that reads again and again gets no more memory than the limit.
+// TestSnapshotsAreBounded checks that a client that reads again and again cannot use more memory
+// than the limit.
 func TestSnapshotsAreBounded(t *testing.T) {
 	var s snapshots
 	const one = snapshotBytes / 4

@@ -17,27 +17,27 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// maxQueued is how many packet-ins, digests and stream errors wait for a slow controller before
-// further ones are dropped. Arbitration messages are never dropped.
+// maxQueued is the largest number of packet-ins, digests and stream errors that wait for a slow
+// controller. Further ones are dropped. Arbitration messages are never dropped.
 const maxQueued = 4096
 
 // stream is one StreamChannel call.
 type stream struct {
-	// role of the controller; nil before the stream's first arbitration message. The receiving
-	// goroutine sets it once, under arbiter.mu
+	// The controller's role, or nil before the stream's first arbitration message. The receiving
+	// goroutine sets it once, under arbiter.mu.
 	role *role
-	// the controller's last election id; nil if it gave none. Guarded by arbiter.mu
+	// The controller's last election id, or nil if the controller sent none. Guarded by arbiter.mu.
 	election *p4v1.Uint128
 
 	mu      sync.Mutex
-	first   []*p4v1.StreamMessageResponse // arbitration messages, sent first
-	queue   []*p4v1.StreamMessageResponse // other messages
-	pending chan struct{}                 // holds a token while there is something to send
+	first   []*p4v1.StreamMessageResponse // arbitration messages, which are sent first
+	queue   []*p4v1.StreamMessageResponse // all other messages
+	pending chan struct{}                 // contains a token while there is a message to send
 }
 
 func newStream() *stream { return &stream{pending: make(chan struct{}, 1)} }
 
-// control queues an arbitration message.
+// control queues an arbitration message for the controller.
 func (st *stream) control(m *p4v1.StreamMessageResponse) {
 	st.mu.Lock()
 	st.first = append(st.first, m)
@@ -45,8 +45,9 @@ func (st *stream) control(m *p4v1.StreamMessageResponse) {
 	st.signal()
 }
 
-// offer queues any other messages and reports whether there was room. While idle notifications wait
-// to be sent, there is no room for further ones: entries that stay idle are reported again later.
+// offer queues messages other than arbitration messages, and reports whether there was room. While
+// idle notifications wait to be sent, it accepts no further idle notifications. Entries that stay
+// idle are reported again later.
 func (st *stream) offer(ms ...*p4v1.StreamMessageResponse) bool {
 	isIdle := func(m *p4v1.StreamMessageResponse) bool {
 		return m.GetIdleTimeoutNotification() != nil
@@ -71,7 +72,7 @@ func (st *stream) signal() {
 	}
 }
 
-// send sends the queued messages until ctx ends.
+// send sends the queued messages to the controller until ctx ends.
 func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServer) error {
 	for {
 		select {
@@ -93,7 +94,7 @@ func (st *stream) send(ctx context.Context, to p4v1.P4Runtime_StreamChannelServe
 
 // StreamChannel implements the RPC of that name (specification section 16).
 func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
-	// The first answer carries the header. Other controllers than NetCRAQ's ignore it.
+	// The first answer carries this header. Controllers other than NetCRAQ's ignore it.
 	if err := rpc.SetHeader(metadata.Pairs(buildinfo.Metadata, buildinfo.Version())); err != nil {
 		return err
 	}
@@ -103,9 +104,9 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_ = st.send(ctx, rpc) // Recv reports an error, too
+		_ = st.send(ctx, rpc) // Recv reports an error of the connection, too
 	}()
-	// gRPC forbids sending once the handler has returned.
+	// gRPC forbids sending after the handler has returned.
 	defer func() { cancel(); <-sent }()
 	for {
 		m, err := rpc.Recv()
@@ -128,13 +129,14 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	}
 }
 
-// drain waits for the writes that have begun.
+// drain waits for the writes that have already begun.
 func (s *Server) drain() {
 	s.state.Lock()
 	defer s.state.Unlock()
 }
 
-// handle processes a message other than arbitration, and returns its error (section 16.6).
+// handle processes a message other than an arbitration message. It returns the message's error
+// (section 16.6), or nil.
 func (s *Server) handle(st *stream, m *p4v1.StreamMessageRequest) *p4v1.StreamError {
 	var err error
 	out := &p4v1.StreamError{}
@@ -196,8 +198,8 @@ func (s *Server) toPrimaries(ms ...*p4v1.StreamMessageResponse) bool {
 	return taken
 }
 
-// authorize makes the checks that precede every change, in the order of section 12: device, role,
-// primary.
+// authorize makes the checks that precede every change, in the order that section 12 requires:
+// device, role, primary.
 func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) error {
 	if err := s.checkDevice(device); err != nil {
 		return err
@@ -215,11 +217,11 @@ func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) err
 }
 
 // mayExecute makes the checks at the beginning of a change. It is called with s.state held, when
-// the change is executed and not when its message arrived: a message that has waited, for the lock
-// or on its way, may be from a controller that is no longer primary. A new primary waits for that
-// lock, too (drain). So no change of an earlier primary is executed after the new primary has
-// learned that it is primary. Changes of a caller that has gone are not executed either, because it
-// does not rely on them.
+// the change is executed, rather than when the request arrives. A request that has waited, for the
+// lock or in the network, may be from a controller that is not primary any more. A new primary
+// waits for the same lock (drain). So no change of an earlier primary is executed after the new
+// primary has learned that it is primary. Changes of a caller that has disconnected are not
+// executed either, because the caller does not rely on them.
 func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
 	election *p4v1.Uint128) error {
 	if err := s.authorize(device, k, election); err != nil {
@@ -231,7 +233,7 @@ func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
 	return nil
 }
 
-// callerGone is the error of a call whose context has ended.
+// callerGone returns the error of a call whose context has ended.
 func callerGone(ctx context.Context, format string, args ...any) error {
 	st := status.FromContextError(ctx.Err())
 	return status.Errorf(st.Code(), "the caller has gone (%s): %s", st.Message(),

@@ -11,16 +11,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// entryState is the server's data about an entry in addition to the engine's.
+// entryState is the data that the server stores about an entry in addition to the engine's data.
 type entryState struct {
 	spec               *target.TableEntry
 	controllerMetadata uint64
 	metadata           []byte
-	// nil unless the entry was programmed with an ActionProfileActionSet
+	// set only if the entry was programmed with an ActionProfileActionSet
 	oneShot *oneShot
 }
 
-// defaultState is the server's data about a default entry.
+// defaultState is the data that the server stores about a default entry.
 type defaultState struct {
 	controllerMetadata uint64
 	metadata           []byte
@@ -45,12 +45,12 @@ func (c *config) writeTableEntry(typ p4v1.Update_Type, te *p4v1.TableEntry) erro
 	if err != nil {
 		return err
 	}
-	if typ != p4v1.Update_DELETE { // a DELETE uses only the fields that identify the entry
+	if typ != p4v1.Update_DELETE { // A DELETE uses only the fields that identify the entry.
 		if te.IsConst {
 			return translate.Invalidf("is_const is the server's to set")
 		}
 		if te.TimeSinceLastHit != nil {
-			// BMv2's text, and checked first, because tests compare it
+			// The text is BMv2's, and this check comes first, because tests compare the error.
 			return translate.Invalidf("has_time_since_last_hit must not be set in WriteRequest")
 		}
 		if err := c.checkIdle(t, te); err != nil {
@@ -152,7 +152,7 @@ func (c *config) modifyEntry(t *translate.Table, te *p4v1.TableEntry, e *target.
 	if old.spec.IsConst && te.Action != nil {
 		return translate.Errorf(codes.PermissionDenied, "this entry of table %s is constant", t.Name)
 	}
-	if te.Action == nil { // the update sets only direct resources and metadata
+	if te.Action == nil { // The update sets only direct resources and metadata.
 		if err := errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e)); err != nil {
 			return err
 		}
@@ -193,8 +193,8 @@ func (c *config) deleteEntry(t *translate.Table, e *target.TableEntry) error {
 	return nil
 }
 
-// setDirect writes the direct resources that come with an entry (section 9.1.7). A MODIFY without a
-// meter resets the meter.
+// setDirect writes the direct resources that an update of an entry contains (section 9.1.7). A
+// MODIFY without a meter resets the meter.
 func (c *config) setDirect(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
 	if t.Meter != nil && (te.MeterConfig != nil || modify) {
 		m, err := meterOf(t.Meter.Spec, te.MeterConfig)
@@ -211,7 +211,8 @@ func (c *config) setDirect(t *translate.Table, te *p4v1.TableEntry, e *target.Ta
 	return nil
 }
 
-// setAction sets an entry's action, according to the table's implementation.
+// setAction sets an entry's action. The form of the action depends on whether the table has an
+// action profile.
 func (c *config) setAction(t *translate.Table, a *p4v1.TableAction, e *target.TableEntry) (*oneShot, error) {
 	if a.GetType() == nil {
 		return nil, translate.Invalidf("the action of the entry of table %s is empty", t.Name)
@@ -357,7 +358,7 @@ func (c *config) readTable(t *translate.Table, q *p4v1.TableEntry, emit func(*p4
 	return nil
 }
 
-// entryOf returns an entry of the engine in P4Runtime's form.
+// entryOf converts an entry of the engine to P4Runtime's form.
 func (c *config) entryOf(t *translate.Table, e *target.TableEntry) (*p4v1.TableEntry, error) {
 	out := &p4v1.TableEntry{TableId: t.ID, Match: translate.FieldsOf(t.Keys, e.Match), IsConst: e.IsConst}
 	if t.NeedPriority {
@@ -390,7 +391,7 @@ func (c *config) entryOf(t *translate.Table, e *target.TableEntry) (*p4v1.TableE
 	return out, nil
 }
 
-// readDirect adds the direct resources that the request selects.
+// readDirect adds the direct resources that the request selects to the answer.
 func (c *config) readDirect(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
 	if q.CounterData != nil && t.Counter != nil {
@@ -418,13 +419,14 @@ func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*
 	if err != nil {
 		return err
 	}
-	call := &target.ActionCall{Action: "NoAction"} // the effect of a table without a default action
+	// a table without a default action behaves like this
+	call := &target.ActionCall{Action: "NoAction"}
 	if e != nil && e.Action != nil {
 		call = e.Action
 	}
 	a := c.ActionOf(call)
 	if a == nil {
-		return nil // the P4Info does not name the action
+		return nil // The P4Info does not contain the action.
 	}
 	out := &p4v1.TableEntry{
 		TableId: t.ID, IsDefaultAction: true, IsConst: t.Info.ConstDefaultActionId != 0 ||

@@ -13,15 +13,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Watch ports and backup replicas (sections 9.2.2 and 9.5.1). They make groups and clone sessions
-// depend on which ports are up. For each of them, the server gives the engine the members or
-// replicas that the present ports select. It checks the ports with every sweep, as often as BMv2
-// does.
+// Watch ports and backup replicas (sections 9.2.2 and 9.5.1) make groups and clone sessions depend
+// on which ports are up. For each group and session, the server gives the engine the members or
+// replicas that the present ports select. It checks the ports with every sweep. BMv2 checks them
+// equally often.
 
-// livePorts are the device's ports, and whether each is up.
+// livePorts maps each port of the device to whether the port is up.
 type livePorts map[uint32]bool
 
-// linkUp is hasCarrier, except in tests.
+// linkUp is hasCarrier. Tests replace it.
 var linkUp = hasCarrier
 
 // hasCarrier reports whether an interface is up and has a carrier.
@@ -39,24 +39,24 @@ func (s *Server) livePorts() livePorts {
 	return out
 }
 
-// followerKey names an object that depends on ports.
+// followerKey identifies an object that depends on ports.
 type followerKey struct {
-	in string // an action selector's name, or one of the names below
+	in string // the name of an action selector, or one of the names below
 	id uint32
 }
 
-// The names of other objects than action selectors.
+// The names of objects other than action selectors.
 const (
 	inMulticast = "multicast group"
 	inClones    = "clone session"
 )
 
-// follower updates an object in the engine for the present ports, and reports whether it has
-// changed.
+// follower updates an object in the engine according to the present ports. It reports whether the
+// object has changed.
 type follower func(livePorts) (changed bool, err error)
 
-// follow sets the object to the result of choose for the present ports. If watches is true, the
-// server repeats this whenever the result changes. An error leaves everything unchanged.
+// follow sets an object to the result of choose for the present ports. If watches is true, the
+// server repeats this whenever the result changes. If follow returns an error, nothing changes.
 func follow[T comparable](c *config, k followerKey, watches bool, choose func(livePorts) []T,
 	set func([]T) error) error {
 	var up livePorts
@@ -86,8 +86,8 @@ func follow[T comparable](c *config, k followerKey, watches bool, choose func(li
 	return nil
 }
 
-// followPorts updates groups and clone sessions for the present ports. The caller holds s.state. It
-// reports whether anything watches ports.
+// followPorts updates groups and clone sessions according to the present ports. It reports whether
+// any object depends on ports. The caller holds s.state.
 func (s *Server) followPorts() bool {
 	var up livePorts
 	for _, c := range []*config{s.live, s.saved} {
@@ -113,15 +113,15 @@ func (s *Server) followPorts() bool {
 	return up != nil
 }
 
-// watchedMember is a member of a group, and the port on which it depends.
+// watchedMember is a member of a group, with the port on which it depends.
 type watchedMember struct {
 	target.WeightedMember
 	port    uint32
 	watches bool
 }
 
-// watch reads the watch port of a group's member, and returns it in the stored form. If the port is
-// empty, the member is always selected. have returns the existing ports.
+// watch reads the watch port of a group's member, and returns the port in the form in which it is
+// stored. If the port is empty, the member is always selected. have returns the existing ports.
 func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (kept []byte,
 	err error) {
 	if len(port) == 0 {
@@ -138,7 +138,7 @@ func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (ke
 	return translate.Shorten(port), nil
 }
 
-// oldWatch converts a watch port from the deprecated field. 0: none.
+// oldWatch converts a watch port from the deprecated field. The value 0 stands for no port.
 func oldWatch(port int32) []byte {
 	if port == 0 {
 		return nil
@@ -146,7 +146,7 @@ func oldWatch(port int32) []byte {
 	return binary.BigEndian.AppendUint32(nil, uint32(port))
 }
 
-// portOf decodes a port's number.
+// portOf decodes a port number.
 func (c *config) portOf(b []byte) (n uint32, err error) {
 	wide, err := translate.Widen(b, c.Ports)
 	for _, b := range wide {
@@ -155,7 +155,7 @@ func (c *config) portOf(b []byte) (n uint32, err error) {
 	return n, err
 }
 
-// setGroup sets a group in the engine, without the members whose watch ports are down.
+// setGroup sets a group in the engine. It leaves out the members whose watch ports are down.
 func (c *config) setGroup(p *translate.ActionProfile, id uint32, members []watchedMember, insert bool) error {
 	choose := func(up livePorts) []target.WeightedMember {
 		live := []target.WeightedMember{}
@@ -184,8 +184,8 @@ func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	return nil
 }
 
-// setReplicas sets one replica of each list: the first whose port is up or, if no port is up, the
-// first of the list.
+// setReplicas sets one replica from each list: the first replica whose port is up or, if no port is
+// up, the first replica of the list.
 func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
 	set func([]target.Replica) error) error {
 	choose := func(up livePorts) []target.Replica {

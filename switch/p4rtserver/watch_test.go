@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// TestFollowPorts: groups, one shots, multicast groups and clone sessions depend on the ports that
-// are up, until they are deleted.
+// TestFollowPorts checks that groups, one-shot action sets, multicast groups and clone sessions
+// depend on the ports that are up, until they are deleted.
 func TestFollowPorts(t *testing.T) {
 	w := newWorld(t, "testdata/entities")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -113,7 +113,7 @@ func TestFollowPorts(t *testing.T) {
 	expect("3 m3 c3", 1, 2)
 	expect("3 m1 c1", 1, 2, 3)
 	expect("13 m1 c1", 2)
-	write(p4v1.Update_MODIFY, group) // while a port is down
+	write(p4v1.Update_MODIFY, group) // this update arrives while a port is down
 	expect("13 m1 c1", 2)
 	expect("123 m1 c1")
 	write(p4v1.Update_DELETE, append([]*p4v1.Entity{group, multicast, clone}, members...)...)
@@ -138,7 +138,7 @@ func TestFollowPorts(t *testing.T) {
 	expect("")
 }
 
-// TestHasCarrier: a missing interface is down.
+// TestHasCarrier checks that a missing interface counts as down.
 func TestHasCarrier(t *testing.T) {
 	if hasCarrier("no-such-1") {
 		t.Error("an interface that there is not is up")
@@ -148,8 +148,8 @@ func TestHasCarrier(t *testing.T) {
 	}
 }
 
-// TestGroupSizes: an action set may choose how its size is counted, and a selector may disallow
-// weights.
+// TestGroupSizes checks that an action set may choose how its size is counted, and that a selector
+// may disallow weights.
 func TestGroupSizes(t *testing.T) {
 	sum := &p4cfg.ActionProfile{MaxGroupSize: 4}
 	none := &p4cfg.ActionProfile{MaxGroupSize: 4, WeightsDisallowed: true}

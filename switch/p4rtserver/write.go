@@ -10,13 +10,13 @@ import (
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 )
 
-// Write implements the RPC of that name (specification section 12). Every update of the batch is
-// attempted, in order, unless the caller goes away meanwhile.
+// Write implements the RPC of that name (specification section 12). It attempts every update of the
+// batch, in order, unless the caller disconnects meanwhile.
 //
 // Stopping between two updates is safe. With CONTINUE_ON_ERROR, packets may see the tables between
-// any two updates of a batch, so a controller must tolerate a batch of which only the first updates
-// were made. The controller gets CANCELLED or DEADLINE_EXCEEDED without errors of single updates,
-// which is not an answer to a Write. So it cannot assume that the other updates were made.
+// any two updates of a batch. So a controller must tolerate a batch of which only the first updates
+// were made. If Write stops, the controller gets CANCELLED or DEADLINE_EXCEEDED without errors of
+// single updates. So it cannot assume that the other updates were made.
 func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -40,9 +40,9 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 		outcome = append(outcome, c.write(u))
 	}
 	s.toldOfReplication(c, req.Updates[:len(outcome)])
-	// Acknowledged updates must apply to every packet from now on: for example, a controller takes
+	// From now on, acknowledged updates must apply to every packet. For example, a controller takes
 	// a member's role away so that the member commits nothing more. The same holds for updates that
-	// can be read, so this is also done for an unfinished batch.
+	// a read can see, so Write also does this for an unfinished batch.
 	if err := c.settle(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 	return &p4v1.WriteResponse{}, nil
 }
 
-// settle returns when all changes made so far apply to every packet.
+// settle returns once all changes made so far apply to every packet.
 func (c *config) settle() error {
 	err := c.pipe.Barrier()
 	c.unsettled.Store(err != nil)

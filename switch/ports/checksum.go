@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets of the checksum in TCP (RFC 9293), UDP (RFC 768) and SCTP (RFC 9260), in bytes.
+// Byte offsets of the checksum in TCP (RFC 9293), UDP (RFC 768) and SCTP (RFC 9260) headers.
 var checksumAt = map[byte]int{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6, unix.IPPROTO_SCTP: 8}
 
-// unfinished reports whether a sending stack can have left a checksum in a frame unfinished: one of
-// TCP, UDP or SCTP over the bytes from start on, at start + offset. The sender of a frame chooses
-// both numbers. Without this check it could have any two bytes of the frame changed.
+// unfinished reports whether a sending stack can have left a checksum in a frame unfinished. It
+// must be a checksum of TCP, UDP or SCTP over the bytes from start on, and be at start + offset.
+// The sender of a frame chooses both numbers. Without this check, a sender could make the switch
+// change any two bytes of the frame.
 func unfinished(frame []byte, start, offset int) bool {
 	const ethernet, tags, extensions = 12, 4, 6
 	at := ethernet
@@ -60,23 +61,23 @@ func unfinished(frame []byte, start, offset int) bool {
 	return known && start == at && offset == want
 }
 
-// completeChecksum finishes an Internet checksum (RFC 1071) that the sending stack left to its
-// device. The 16 bits at frame[start+offset:] hold the pseudo header's sum. They are replaced by
-// the checksum of everything from start on. If the offsets are outside the frame, it is left
-// unchanged.
+// completeChecksum completes an Internet checksum (RFC 1071) that the sending stack left to its
+// device. The 16 bits at frame[start+offset:] contain the sum of the pseudo header.
+// completeChecksum replaces them by the checksum of all bytes from start on. If the offsets are
+// outside the frame, it does nothing.
 func completeChecksum(frame []byte, start, offset int) {
 	if start < 0 || offset < 0 || start+offset+2 > len(frame) {
 		return
 	}
 	sum := ^onesSum(frame[start:])
 	if sum == 0 {
-		sum = 0xffff // a UDP checksum of 0 means "none"; for TCP the two are equal
+		sum = 0xffff // a UDP checksum of 0 means "no checksum"; for TCP, 0 and 0xffff are equal
 	}
 	binary.BigEndian.PutUint16(frame[start+offset:], sum)
 }
 
-// onesSum is the ones' complement sum of b as big-endian 16-bit words, the last odd byte padded
-// with zero.
+// onesSum returns the ones' complement sum of b as big-endian 16-bit words. It pads an odd last
+// byte with zero.
 func onesSum(b []byte) uint16 {
 	var sum, carry uint64
 	for len(b) >= 8 {

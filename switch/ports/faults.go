@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// Fault is the set of faults of one port in one direction. Probabilities are in [0, 1] and
+// Fault describes the faults of one port in one direction. Probabilities are in [0, 1] and
 // independent of each other.
 type Fault struct {
-	Loss      float64 // the frame is lost
-	Duplicate float64 // the frame passes twice
-	// the frame waits until one to reorderDepth later frames have passed (or for at most
-	// reorderWait)
+	Loss      float64 // probability that the frame is lost
+	Duplicate float64 // probability that the frame passes twice
+	// Probability that the frame waits until one to reorderDepth later frames have passed, or at
+	// most for reorderWait.
 	Reorder float64
 	Delay   time.Duration
-	Jitter  time.Duration // added to Delay, uniform in [0, Jitter]; jitter alone also reorders
+	// random time in [0, Jitter] that is added to Delay; jitter also reorders frames
+	Jitter time.Duration
 }
 
 const (
@@ -28,23 +29,23 @@ const (
 )
 
 // Faults is a plan of faults by port, for tests on machines whose kernel has no netem(8). Each port
-// and direction draws from a random sequence of its own, seeded with Seed, and each frame takes the
-// same number of draws from it. So the n-th frame of a port has the same fate in every run,
-// whatever the other ports' frames and the other probabilities are.
+// and direction takes numbers from a random sequence of its own, with the seed Seed. Each frame
+// takes the same number of random numbers from this sequence. So the n-th frame of a port has the
+// same fate in every run, whatever the other ports' frames and the other probabilities are.
 type Faults struct {
 	Seed  uint64
 	rules []faultRule
 }
 
 type faultRule struct {
-	all   bool // every port
+	all   bool // the rule applies to every port
 	port  uint32
 	dirs  [2]bool
 	fault Fault
 }
 
-// LoadFaults reads a plan from the file named arg or, if there is none, from arg itself.
-// ParseFaults describes the form.
+// LoadFaults reads a plan from the file named arg. If there is no such file, arg itself is the
+// plan. ParseFaults describes the format.
 func LoadFaults(arg string) (*Faults, error) {
 	text, err := os.ReadFile(arg)
 	if err == nil {
@@ -60,10 +61,10 @@ func LoadFaults(arg string) (*Faults, error) {
 	return ParseFaults(arg)
 }
 
-// ParseFaults reads rules separated by newlines or semicolons: "seed=7", then "PORT[/rx|/tx]:
-// loss=0.01, dup=0.01, reorder=0.05, delay=2ms, jitter=1ms", where PORT is a number or * and the
-// direction defaults to both. The last rule that names a port and direction counts. "#" begins a
-// comment.
+// ParseFaults parses rules that are separated by newlines or semicolons. A plan may start with
+// "seed=7". A rule is "PORT[/rx|/tx]: loss=0.01, dup=0.01, reorder=0.05, delay=2ms, jitter=1ms",
+// where PORT is a number or *. Without a direction, a rule applies to both. The last rule that
+// names a port and direction applies. "#" begins a comment.
 func ParseFaults(text string) (*Faults, error) {
 	f := &Faults{Seed: 1}
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool {
@@ -182,10 +183,11 @@ func (f *Faults) line(port uint32, dir Direction) *faultLine {
 type faultLine struct {
 	Fault
 	rng  *rand.Rand
-	held []*laterFrame // frames that wait for others to pass
+	held []*laterFrame // frames that wait until other frames have passed
 }
 
-// pass applies the faults to a frame: it is delivered now, later by q, more than once or never.
+// pass applies the faults to a frame. It delivers the frame now, later through q, more than once,
+// or never.
 func (l *faultLine) pass(frame []byte, now time.Time, q *delayQueue, deliver func([]byte)) {
 	lost := l.rng.Float64() < l.Loss
 	twice := l.rng.Float64() < l.Duplicate
@@ -225,25 +227,25 @@ func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func
 			keep = append(keep, h)
 			continue
 		}
-		h.at = now.Add(wait) // right after the present frame
+		h.at = now.Add(wait) // The frame is due right after the present frame.
 		heap.Fix(&q.frames, h.index)
 	}
 	clear(l.held[len(keep):])
 	l.held = keep
 }
 
-// laterFrame is a delayed frame.
+// laterFrame is a frame that is delivered later.
 type laterFrame struct {
 	at      time.Time
-	order   uint64 // order of arrival, for frames with the same time
+	order   uint64 // order of arrival, for frames that are due at the same time
 	frame   []byte
 	deliver func([]byte)
-	behind  int // number of frames that still have to pass first
-	index   int // position in the heap
+	behind  int // number of later frames that must pass before this frame
+	index   int // position of the frame in the heap
 	gone    bool
 }
 
-// delayQueue holds delayed frames, the earliest first. The zero value is empty.
+// delayQueue holds delayed frames in the order in which they are due. The zero value is empty.
 type delayQueue struct {
 	frames laterHeap
 	count  uint64
@@ -252,7 +254,7 @@ type delayQueue struct {
 // Len returns the number of delayed frames.
 func (q *delayQueue) Len() int { return len(q.frames) }
 
-// next returns when the first frame is due; there must be one.
+// next returns the time at which the first frame is due. The queue must not be empty.
 func (q *delayQueue) next() time.Time { return q.frames[0].at }
 
 func (q *delayQueue) add(f *laterFrame) {

@@ -54,8 +54,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// play sends frames 0 to n-1, one microsecond apart, through a faultLine, and returns them in the
-// order in which they come out.
+// play sends frames 0 to n-1, one microsecond apart, through a faultLine. It returns the frames in
+// the order in which the faultLine delivers them.
 func play(t *testing.T, spec string, n int) []int {
 	t.Helper()
 	f, err := ParseFaults(spec)
@@ -84,7 +84,7 @@ func TestFaultsRepeatWithTheirSeed(t *testing.T) {
 	if c := play(t, strings.Replace(spec, "7", "8", 1), 2000); slices.Equal(a, c) {
 		t.Error("another seed gives the same run")
 	}
-	// Which frames are lost does not depend on the other probabilities.
+	// The other probabilities must not influence which frames are lost.
 	lost := func(out []int) []int {
 		var missing []int
 		for i := range 2000 {
@@ -99,8 +99,8 @@ func TestFaultsRepeatWithTheirSeed(t *testing.T) {
 	}
 }
 
-// TestReorderIsBounded: a held frame comes out one to four frames late or, if no frame follows,
-// after a while.
+// TestReorderIsBounded checks that a held frame is delivered after one to four later frames or, if
+// no frame follows, after a while.
 func TestReorderIsBounded(t *testing.T) {
 	out := play(t, "seed=1; 1: reorder=0.3", 1000)
 	if len(out) != 1000 {
@@ -136,7 +136,7 @@ func TestChecksum(t *testing.T) {
 			t.Errorf("%d bytes: %#x, want %#x", length, got, want)
 		}
 	}
-	// Offsets from a broken header are ignored.
+	// Offsets in a broken header must be ignored.
 	f := make([]byte, 20)
 	completeChecksum(f, 18, 2)
 	completeChecksum(f, 60000, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestUnfinishedIsWhereTheHeadersSay: a checksum can be unfinished only at the place of TCP's,
-// UDP's or SCTP's checksum, whatever headers come before.
+// TestUnfinishedIsWhereTheHeadersSay checks that a checksum can be unfinished only where TCP, UDP
+// or SCTP have their checksum, whatever headers come before.
 func TestUnfinishedIsWhereTheHeadersSay(t *testing.T) {
 	p := udptest.Packet{EthernetDst: make([]byte, 6), EthernetSrc: make([]byte, 6),
 		Src: netip.MustParseAddrPort("10.0.0.1:5"), Dst: netip.MustParseAddrPort("10.0.0.2:9"), Payload: make([]byte, 64)}
@@ -23,11 +23,11 @@ func TestUnfinishedIsWhereTheHeadersSay(t *testing.T) {
 	tcp.Protocol, sctp.Protocol, icmp.Protocol = unix.IPPROTO_TCP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP
 	fragment := p.Fragments(16)[0]
 	six := append(make([]byte, 12), 0x86, 0xdd)
-	six = append(six, make([]byte, 40+8+20+30)...) // hop-by-hop options, then TCP
+	six = append(six, make([]byte, 40+8+20+30)...) // hop-by-hop options followed by TCP
 	six[14+6], six[14+40] = unix.IPPROTO_HOPOPTS, unix.IPPROTO_TCP
 	for name, c := range map[string]struct {
 		frame         []byte
-		start, offset int // -1: nowhere
+		start, offset int // -1 if no checksum can be unfinished
 	}{
 		"UDP": {p.Frame(), 34, 6}, "behind tags": {tagged.Frame(), 42, 6}, "behind options": {optioned.Frame(), 42, 6},
 		"TCP": {tcp.Frame(), 34, 16}, "SCTP": {sctp.Frame(), 34, 8}, "ICMP": {icmp.Frame(), -1, 0},
@@ -49,8 +49,8 @@ func TestUnfinishedIsWhereTheHeadersSay(t *testing.T) {
 	}
 }
 
-// TestForgedFrames: frames are counted and dropped if their sender requests a checksum at a place
-// of its own choice. Checksums that a stack leaves unfinished are finished.
+// TestForgedFrames sends frames that request a checksum at an arbitrary offset. The switch must
+// count and drop them. It must complete checksums that a stack leaves unfinished.
 func TestForgedFrames(t *testing.T) {
 	veth(t, "pf", 1500)
 	type seen struct {
@@ -64,7 +64,7 @@ func TestForgedFrames(t *testing.T) {
 		}
 	}, Options{})
 	add(t, s, 1, "pf")
-	// A host with control of its interface turns on the offload that the switch has turned off.
+	// A host that controls its interface turns on the offload that the switch turned off.
 	if out, err := exec.Command("ethtool", "-K", "pfp", "tx", "on").CombinedOutput(); err != nil {
 		t.Fatalf("ethtool: %v: %s", err, out)
 	}

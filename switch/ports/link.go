@@ -14,7 +14,7 @@ import (
 )
 
 // linkWatch calls changed with the name of each interface that the kernel reports as changed
-// (rtnetlink(7), RTMGRP_LINK), and with "" after messages were lost.
+// (rtnetlink(7), RTMGRP_LINK). After messages were lost, it calls changed with "".
 type linkWatch struct {
 	stop chan struct{}
 }
@@ -43,8 +43,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 					continue
 				}
 			}
-			// The subscription ended (for example because its buffer overflowed): subscribe again,
-			// and check everything, because messages were lost.
+			// The subscription ended, for example, because its buffer overflowed. Messages were
+			// lost, so subscribe again and check everything.
 			for {
 				select {
 				case <-w.stop:
@@ -63,8 +63,8 @@ func watchLinks(changed func(name string), log *slog.Logger) (*linkWatch, error)
 
 func (w *linkWatch) close() { close(w.stop) }
 
-// linkChanged updates the ports on the named interface (all ports, if "") to the interface's
-// present state.
+// linkChanged updates the ports on the named interface to the interface's present state. If name is
+// "", it updates all ports.
 func (s *Set) linkChanged(name string) {
 	s.mu.Lock()
 	var affected []*port
@@ -82,8 +82,8 @@ func (s *Set) linkChanged(name string) {
 // lookAgain is the pause before a failed check of a port is repeated.
 const lookAgain = 500 * time.Millisecond
 
-// noSuchInterface reports whether the kernel has said that no interface has this name. It returns
-// false if the request itself failed.
+// noSuchInterface reports whether the kernel says that no interface has this name. If the request
+// itself failed, it returns false.
 func noSuchInterface(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return errors.As(err, &netlink.LinkNotFoundError{})
@@ -101,7 +101,7 @@ func (s *Set) reconcile(p *port) {
 	reopen := false
 	doErr := s.Do(func() {
 		switch {
-		case err != nil: // the interface is gone
+		case err != nil: // the interface no longer exists
 			if p.sock != nil {
 				s.drop(p)
 				p.settings = nil
@@ -112,11 +112,12 @@ func (s *Set) reconcile(p *port) {
 			s.mu.Lock()
 			reopen = s.known[p.number] == p && !s.closing
 			s.mu.Unlock()
-		case p.sock.index != link.Index: // another interface has the name
+		case p.sock.index != link.Index: // another interface has this name now
 			s.drop(p)
 			p.settings = nil
 			reopen = true
-		case p.sock.maxFrame != link.MTU+l2Overhead: // the ring's slots depend on the MTU
+		case p.sock.maxFrame != link.MTU+l2Overhead:
+			// the size of the ring's slots depends on the MTU, which has changed
 			s.drop(p)
 			reopen = true
 		default:
@@ -145,8 +146,8 @@ func (s *Set) reconcile(p *port) {
 	s.log.Info("port is back", "port", p.number, "iface", p.iface)
 }
 
-// tryAgain schedules another check of a port, because the kernel sends no message if nothing
-// changes. It logs only the first failure.
+// tryAgain schedules another check of a port. This is necessary because the kernel sends no message
+// if nothing changes. tryAgain logs only the first failure.
 func (s *Set) tryAgain(p *port, what string, err error) {
 	if !p.logged {
 		p.logged = true

@@ -8,11 +8,13 @@ import (
 	"testing"
 )
 
-// inNamespace is set in the copy of the test program that runs in a network namespace of its own.
+// inNamespace is an environment variable. It is set in the copy of the test program that runs in a
+// network namespace of its own.
 const inNamespace = "NETCRAQ_PORTS_TEST_NETNS"
 
-// TestMain runs the tests in a fresh network namespace, which disappears with the process, however
-// it ends. If that is not allowed, tests that need interfaces are skipped (see needLinks).
+// TestMain runs the tests in a new network namespace. The namespace disappears with the process,
+// however the process ends. If TestMain may not create a namespace, tests that need interfaces are
+// skipped (see needLinks).
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// needLinks skips a test that creates interfaces if that is not possible.
+// needLinks skips a test that creates interfaces, if the process may not create them.
 func needLinks(t testing.TB) {
 	t.Helper()
 	if os.Getenv(inNamespace) == "" {

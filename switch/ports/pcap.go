@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Capture records frames in the classic pcap format: IFACE_in.pcap has the frames that enter by an
-// interface, and IFACE_out.pcap those that leave. These are BMv2's names. Use method Frame as
-// Options.Tap, and Flush as Options.AfterBatch.
+// Capture records frames in the classic pcap format. IFACE_in.pcap has the frames that enter
+// through an interface, and IFACE_out.pcap the frames that leave. BMv2 uses the same names.
+// Options.Tap must be its method Frame, and Options.AfterBatch its method Flush.
 type Capture struct {
 	dir   string
 	files map[captureKey]*captureFile
-	err   error // the first error, after which nothing is written
+	err   error // the first error; nothing is written after it
 }
 
 type captureKey struct {
@@ -29,7 +29,7 @@ type captureFile struct {
 	w *bufio.Writer
 }
 
-// NewCapture makes a capture in an existing directory.
+// NewCapture creates a Capture in an existing directory.
 func NewCapture(dir string) (*Capture, error) {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *Capture) Frame(at time.Time, iface string, dir Direction, frame []byte)
 	binary.LittleEndian.PutUint32(h[8:], uint32(len(frame)))
 	binary.LittleEndian.PutUint32(h[12:], uint32(len(frame)))
 	_, _ = f.w.Write(h[:])
-	_, _ = f.w.Write(frame) // bufio keeps the error for Flush
+	_, _ = f.w.Write(frame) // bufio keeps the error until Flush
 }
 
 func (c *Capture) open(k captureKey) (*captureFile, error) {
@@ -73,17 +73,17 @@ func (c *Capture) open(k captureKey) (*captureFile, error) {
 		return nil, err
 	}
 	w := bufio.NewWriterSize(f, 1<<16)
-	h := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // times in nanoseconds
+	h := binary.LittleEndian.AppendUint32(nil, 0xa1b23c4d) // times in the file are in nanoseconds
 	h = binary.LittleEndian.AppendUint16(h, 2)
 	h = binary.LittleEndian.AppendUint16(h, 4)
 	h = append(h, make([]byte, 8)...)
 	h = binary.LittleEndian.AppendUint32(h, 1<<16)
-	h = binary.LittleEndian.AppendUint32(h, 1) // Ethernet
+	h = binary.LittleEndian.AppendUint32(h, 1) // the link type is Ethernet
 	_, _ = w.Write(h)
 	return &captureFile{f, w}, nil
 }
 
-// Flush writes the buffered frames.
+// Flush writes the buffered frames to the files.
 func (c *Capture) Flush() {
 	for _, f := range c.files {
 		if err := f.w.Flush(); err != nil && c.err == nil {
@@ -92,8 +92,8 @@ func (c *Capture) Flush() {
 	}
 }
 
-// Close flushes and closes the files, and returns the first error of the capture. Record no frames
-// after it.
+// Close flushes and closes the files, and returns the first error of the capture. Frame must not be
+// called after it.
 func (c *Capture) Close() error {
 	c.Flush()
 	err := c.err

@@ -32,52 +32,52 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Options configure a Set beyond its handler. The zero value is usable.
+// Options configures a Set. The zero value is usable.
 type Options struct {
-	// Batch is how many frames are taken from one port before queued frames are sent and the other
-	// ports have their turn. 0 means 64.
+	// Batch is the number of frames that the packet thread takes from one port before it sends
+	// queued frames and serves the other ports. 0 means 64.
 	Batch int
-	// SpinMax bounds how long the packet thread polls for frames before it sleeps. 0 means 50 µs;
-	// negative means never spin.
+	// SpinMax is the longest time for which the packet thread polls for frames before it sleeps. 0
+	// means 50 µs. A negative value means that it never polls.
 	SpinMax time.Duration
-	// Mark is the mark of the sent frames (SO_MARK); 0: none.
+	// Mark is the packet mark of sent frames (SO_MARK), or 0 for none.
 	Mark uint32
-	// Log receives messages about ports. nil means slog.Default().
+	// Log receives messages about ports. If it is nil, the Set uses slog.Default().
 	Log *slog.Logger
-	// Faults, if not nil, are applied to every frame that enters or leaves (tests only).
+	// Faults, if not nil, apply to every frame that enters or leaves (only for tests).
 	Faults *Faults
-	// Tap, if not nil, is called on the packet thread with each frame as it enters the handler and
-	// as it is sent, for captures. It must not keep the frame.
+	// Tap, if not nil, is called on the packet thread with each frame that enters the handler or is
+	// sent. It is for captures. It must not retain the frame.
 	Tap func(at time.Time, iface string, dir Direction, frame []byte)
-	// AfterBatch, if not nil, is called on the packet thread after a round of frames has gone
-	// through the handler, and before the queued frames are sent.
+	// AfterBatch, if not nil, is called on the packet thread after the handler has processed a
+	// round of frames, and before the queued frames are sent.
 	AfterBatch func()
 }
 
 // Counters are a port's counters.
 type Counters struct {
-	RxPackets, RxBytes uint64 // frames passed to the handler
-	TxPackets, TxBytes uint64 // frames accepted by the kernel
-	// frames that were queued for the port but not sent, because the port is down, its queue is
-	// full, or the frame exceeds its MTU
+	RxPackets, RxBytes uint64 // frames that were passed to the handler
+	TxPackets, TxBytes uint64 // frames that the kernel accepted for sending
+	// Frames that were queued for the port but not sent, because the port is down, its queue is
+	// full, or the frame exceeds its MTU.
 	TxDropped uint64
-	// frames that were not passed to the handler, because they are larger than the interface's MTU
-	// allows (a sender's segmentation offload, or a jumbo frame)
+	// Frames that were not passed to the handler, because they are larger than the interface's MTU
+	// allows. For example, they come from a sender's segmentation offload, or are jumbo frames.
 	RxOversize uint64
-	RxOverrun  uint64 // frames lost because the ring was full
-	// RxForged frames request a checksum at a place that has none. They are not passed to the
-	// handler
+	RxOverrun  uint64 // frames that were lost because the ring was full
+	// RxForged counts frames that request a checksum at an offset where there is none. They are not
+	// passed to the handler.
 	RxForged uint64
 }
 
-// Handler gets each received frame on the packet thread. It may change the frame within its length,
-// until it returns.
+// Handler receives each incoming frame on the packet thread. Until it returns, it may change the
+// frame within its length.
 type Handler func(port uint32, frame []byte)
 
-// ErrClosed is returned by calls on a Set that has been closed.
+// ErrClosed is the error of calls on a closed Set.
 var ErrClosed = errors.New("ports are closed")
 
-// Set is a group of ports served by one packet thread. Its methods are safe for concurrent use,
+// Set is a group of ports that one packet thread serves. Its methods are safe for concurrent use,
 // except for Send.
 type Set struct {
 	handle Handler
@@ -89,45 +89,45 @@ type Set struct {
 	posted   atomic.Bool
 	done     chan struct{}
 
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards jobs, known and closing
 	jobs    []func()
-	known   map[uint32]*port // every configured port, up or down
+	known   map[uint32]*port // every configured port, whether it is up or down
 	closing bool
 
-	// The following fields belong to the packet thread.
+	// Fields that belong to the packet thread.
 	active  []*port // ports with an open socket
-	table   []*port // by number, below tableSize
+	table   []*port // ports by number, for numbers below tableSize
 	sparse  map[uint32]*port
 	delayed delayQueue
 	pollFDs []unix.PollFd
 	dirty   []*port // ports with queued frames
 	spin    spinner
 
-	opening sync.Mutex // held while a socket is opened, by Add or when an interface has returned
+	opening sync.Mutex // held while Add, or a check after an interface has returned, opens a socket
 	watch   *linkWatch
 }
 
-// tableSize is the number of port numbers with fast lookup: v1model's 9-bit port space.
+// tableSize is the number of port numbers with fast lookup. It covers v1model's 9-bit port numbers.
 const tableSize = 512
 
-// port is one configured port. Fields below the line of dashes belong to the packet thread.
+// port is one configured port.
 type port struct {
 	number   uint32
 	iface    string
-	settings *offload.Change // changes of the interface's settings, to be undone
-	// a failure to check or open the interface has been logged; guarded by Set.opening
+	settings *offload.Change // changes of the interface's settings that must be undone
+	// Set once the log says that the interface cannot be checked or opened; guarded by Set.opening.
 	logged bool
 	up     atomic.Bool
 
 	rxPackets, rxBytes, txPackets, txBytes, txDropped, rxOversize, rxOverrun, rxForged atomic.Uint64
 
-	// ------
-	sock           *socket // nil while the interface is away
+	// The following fields belong to the packet thread.
+	sock           *socket // nil while the interface does not exist or is down
 	tx             txQueue
 	queued         bool // the port is in Set.dirty
 	rxFault        *faultLine
 	txFault        *faultLine
-	oversizeLogged bool // oversize frames have been logged
+	oversizeLogged bool // set once the log says that there are oversize frames
 }
 
 // New starts a packet thread that passes frames to handle.
@@ -170,8 +170,8 @@ func New(handle Handler, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// Add attaches the interface named iface as port number. The interface must exist; Add puts it into
-// promiscuous mode. Until [Set.Remove] or [Set.Close] it also turns off offloads that would show
+// Add makes the interface named iface port number. The interface must exist. Add puts it into
+// promiscuous mode. Until [Set.Remove] or [Set.Close], Add also turns off offloads that would show
 // the program frames which were never on the wire.
 func (s *Set) Add(number uint32, iface string) error {
 	s.opening.Lock()
@@ -204,14 +204,15 @@ func (s *Set) Add(number uint32, iface string) error {
 	return nil
 }
 
-// open opens p's socket and passes it to the packet thread. The caller holds s.opening, and p must
-// have no socket.
+// open opens a socket for p and passes it to the packet thread. The caller holds s.opening, and p
+// must have no socket.
 func (s *Set) open(p *port) error {
 	link, err := net.InterfaceByName(p.iface)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", p.iface, errNoInterface(err))
 	}
-	// Offloads that merge received frames, or split sent frames or complete their checksums later.
+	// These offloads merge received frames, split sent frames, or complete checksums of sent frames
+	// later.
 	settings, err := offload.Off(p.iface, link.Index, offload.GenericReceive, offload.LargeReceive,
 		offload.TCPSegments, offload.GenericSegment, offload.TxChecksums)
 	if err != nil {
@@ -275,14 +276,14 @@ func (s *Set) Remove(number uint32) error {
 	})
 }
 
-// Status is the state of a port.
+// Status is the present state of a port.
 type Status struct {
 	Iface string
 	Up    bool
 	Counters
 }
 
-// Ports returns every configured port by number.
+// Ports returns the status of every configured port by port number.
 func (s *Set) Ports() map[uint32]Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +299,8 @@ func (s *Set) Ports() map[uint32]Status {
 	return out
 }
 
-// Do runs f on the packet thread, between batches, and waits until it has run. Frames that f queues
-// are sent at once.
+// Do runs f on the packet thread, between batches, and waits until f has returned. Frames that f
+// queues are sent at once.
 func (s *Set) Do(f func()) error {
 	ran := make(chan struct{})
 	if err := s.Post(func() { f(); close(ran) }); err != nil {
@@ -313,7 +314,7 @@ func (s *Set) Do(f func()) error {
 	}
 }
 
-// Post does the same as Do, but does not wait.
+// Post runs f as Do does, but does not wait.
 func (s *Set) Post(f func()) error {
 	s.mu.Lock()
 	if s.closing {
@@ -329,7 +330,7 @@ func (s *Set) Post(f func()) error {
 
 func (s *Set) wakeUp() {
 	if s.sleeping.Load() {
-		one := [8]byte{7: 1} // any non-zero count, whatever the byte order
+		one := [8]byte{7: 1} // any non-zero number in either byte order
 		_, _ = unix.Write(s.wakeFD, one[:])
 	}
 }
@@ -346,7 +347,7 @@ func (s *Set) Close() error {
 	s.mu.Unlock()
 	s.watch.close()
 	s.posted.Store(true)
-	for { // repeat, because the thread may be about to sleep
+	for { // Repeat this, because the thread may be about to sleep.
 		s.wakeUp()
 		select {
 		case <-s.done:
@@ -408,7 +409,7 @@ func (s *Set) place(number uint32, p *port) {
 	s.sparse[number] = p
 }
 
-// run is the packet thread.
+// run is the loop of the packet thread.
 func (s *Set) run() {
 	runtime.LockOSThread()
 	defer close(s.done)
@@ -463,7 +464,7 @@ func (s *Set) shutDown() {
 	}
 }
 
-// receive passes up to a batch of p's frames to the handler.
+// receive passes up to one batch of p's frames to the handler.
 func (s *Set) receive(p *port) int {
 	ring := &p.sock.ring
 	n := 0
@@ -491,7 +492,7 @@ func (s *Set) receive(p *port) int {
 			}
 		case frameForged:
 			p.rxForged.Add(1)
-		case frameOwn: // sent by this machine through this interface, so not received
+		case frameOwn: // this machine sent the frame through this interface
 		}
 		ring.release()
 	}
@@ -529,7 +530,7 @@ func (p *port) flush() {
 	}
 }
 
-// sleep waits for a frame, a posted job, or the time of a delayed frame.
+// sleep waits until there is a frame, a posted job, or a delayed frame that is due.
 func (s *Set) sleep() {
 	var timeout *unix.Timespec
 	if s.delayed.Len() > 0 {
@@ -546,7 +547,7 @@ func (s *Set) sleep() {
 	s.sleeping.Store(false)
 	s.spin.slept(time.Since(began))
 	if err != nil || n == 0 {
-		return // EINTR or the time of a delayed frame
+		return // EINTR, or a delayed frame is due
 	}
 	if s.pollFDs[0].Revents != 0 {
 		var b [8]byte
@@ -554,7 +555,7 @@ func (s *Set) sleep() {
 	}
 	for i := 1; i < len(s.pollFDs); i++ {
 		if s.pollFDs[i].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
-			// The interface went down. The kernel reports this once, but until the error is
+			// The interface went down. The kernel reports this error once. Until the error is
 			// fetched, poll returns at once.
 			_, _ = unix.GetsockoptInt(int(s.pollFDs[i].Fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		}
@@ -568,7 +569,7 @@ func (s *Set) rebuildPoll() {
 	}
 }
 
-// drop closes p's socket. Packet thread only.
+// drop closes p's socket. Only the packet thread may call it.
 func (s *Set) drop(p *port) {
 	p.up.Store(false)
 	if p.sock == nil {

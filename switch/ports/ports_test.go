@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// veth makes a pair NAME and NAMEp, both up, and removes it at the end of the test.
+// veth creates the pair NAME and NAMEp, sets both interfaces up, and removes them at the end of the
+// test.
 func veth(t testing.TB, name string, mtu int) {
 	t.Helper()
 	needLinks(t)
@@ -48,7 +49,7 @@ func setUp(t testing.TB, name string, up bool) {
 	}
 }
 
-// wire is the other end of a port: a plain packet socket.
+// wire is the other end of a port's veth pair, with a plain packet socket.
 type wire struct {
 	t  testing.TB
 	fd int
@@ -81,8 +82,8 @@ func (w *wire) send(frame []byte) {
 	}
 }
 
-// recv returns the next frame with our EtherType or tag, or nil after the wait. It skips the
-// kernel's own frames (IPv6 neighbour discovery).
+// recv returns the next frame with our EtherType or tag, or nil if none arrives in time. It skips
+// the kernel's own frames (IPv6 neighbour discovery).
 func (w *wire) recv(wait time.Duration) []byte {
 	w.t.Helper()
 	deadline := time.Now().Add(wait)
@@ -106,7 +107,7 @@ func (w *wire) recv(wait time.Duration) []byte {
 
 const testType = 0x4e43
 
-// frame makes a frame of length bytes with our EtherType that carries n.
+// frame returns a frame of length bytes with our EtherType. The frame contains the number n.
 func frame(n, length int) []byte {
 	f := make([]byte, length)
 	copy(f, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1})
@@ -122,7 +123,7 @@ func ours(f []byte) bool { return len(f) >= 18 && binary.BigEndian.Uint16(f[12:]
 
 func number(f []byte) int { return int(binary.BigEndian.Uint32(f[14:])) }
 
-// newSet starts a set whose handler ignores the kernel's own frames.
+// newSet starts a Set whose handler ignores the kernel's own frames.
 func newSet(t testing.TB, handle func(s *Set, port uint32, frame []byte), opts Options) *Set {
 	t.Helper()
 	var s *Set
@@ -185,8 +186,8 @@ func TestForwardsFramesUnchanged(t *testing.T) {
 	}
 }
 
-// TestBurst sends more frames than fit the rings' slots and several batches, in both directions at
-// once. None is lost or out of order as long as the ring does not overflow.
+// TestBurst sends more frames than fit into the rings' slots and several batches, in both
+// directions at once. As long as the ring does not overflow, no frame may be lost or out of order.
 func TestBurst(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -233,11 +234,11 @@ func TestVlanTagIsRestored(t *testing.T) {
 	add(t, s, 1, "pa")
 	tagged := func(inner []byte) []byte {
 		f := bytes.Clone(inner[:12])
-		f = append(f, 0x81, 0x00, 0x60, 0x2a) // priority 3, VLAN 42
+		f = append(f, 0x81, 0x00, 0x60, 0x2a) // priority 3 in VLAN 42
 		return append(f, inner[12:]...)
 	}
-	// If the frame is written with its tag to a raw socket, it arrives with the tag in the frame or
-	// separately; the kernel decides.
+	// The frame is written with its tag to a raw socket. The kernel decides whether the tag arrives
+	// in the frame or separately.
 	want := tagged(frame(1, 100))
 	dial(t, "pap").send(want)
 	select {
@@ -248,7 +249,7 @@ func TestVlanTagIsRestored(t *testing.T) {
 	case <-time.After(time.Second):
 		t.Fatal("no tagged frame")
 	}
-	// If the frame is sent through a VLAN device, the tag is passed separately (hardware
+	// The frame is sent through a VLAN device. Then the kernel passes the tag separately (hardware
 	// acceleration, which veth claims to have).
 	peer, err := netlink.LinkByName("pap")
 	if err != nil {
@@ -268,10 +269,10 @@ func TestVlanTagIsRestored(t *testing.T) {
 		select {
 		case f := <-got:
 			if binary.BigEndian.Uint16(f[16:]) != testType {
-				continue // skip neighbour discovery on the VLAN
+				continue // skip frames of neighbour discovery on the VLAN
 			}
 			want := tagged(frame(2, 100))
-			want[14] = 0 // no priority
+			want[14] = 0 // a tag without priority
 			if !bytes.Equal(f, want) {
 				t.Errorf("accelerated tag:\ngot  %x\nwant %x", f[:24], want[:24])
 			}
@@ -282,9 +283,9 @@ func TestVlanTagIsRestored(t *testing.T) {
 	}
 }
 
-// TestOffloadedChecksumIsCompleted: a neighbour with checksum offload sends frames without a
-// complete transport checksum. The program must see the complete checksum, and the receiving host
-// must accept it.
+// TestOffloadedChecksumIsCompleted sends frames from a neighbour with checksum offload, whose
+// transport checksum is incomplete. The program must see the complete checksum, and the receiving
+// host must accept it.
 func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	veth(t, "pa", 1500)
 	frames := make(chan []byte, 64)
@@ -336,8 +337,9 @@ func TestOffloadedChecksumIsCompleted(t *testing.T) {
 	}
 }
 
-// TestOversizeFramesAreCountedAndDropped: frames of up to 64 KiB from a sender's segmentation
-// offload are dropped and counted, and so are jumbo frames. The next good frame passes.
+// TestOversizeFramesAreCountedAndDropped sends frames of up to 64 KiB from a sender with
+// segmentation offload, and jumbo frames. The Set must drop and count them. The next frame of a
+// valid size must pass.
 func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 9000)
@@ -349,14 +351,14 @@ func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	}, Options{})
 	add(t, s, 1, "pa")
 	add(t, s, 2, "pb")
-	// Only the sender's MTU is raised, so its frames exceed the port's.
+	// Only the sender's MTU is raised, so its frames exceed the port's MTU.
 	peer, _ := netlink.LinkByName("pap")
 	if err := netlink.LinkSetMTU(peer, 65535); err != nil {
 		t.Fatal(err)
 	}
 	a := dial(t, "pap")
 	for _, length := range []int{1600, 2100, 9000, 65000} {
-		_, _ = unix.Write(a.fd, frame(0, length)) // veth itself may refuse it
+		_, _ = unix.Write(a.fd, frame(0, length)) // veth itself may refuse the frame
 	}
 	a.send(frame(1, 100))
 	if n := <-got; n != 100 {
@@ -381,8 +383,8 @@ func TestOversizeFramesAreCountedAndDropped(t *testing.T) {
 	}
 }
 
-// segmentedFrame sends one large TCP frame with a virtio header that makes the kernel pass it to
-// the device unsegmented.
+// segmentedFrame sends one large TCP frame. Its virtio header makes the kernel pass the frame to
+// the device without segmenting it.
 func segmentedFrame(iface string) (int, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -442,7 +444,7 @@ func TestInterfaceDownDoesNotStopOthers(t *testing.T) {
 	passes(t, b, a)
 }
 
-// passes waits until frames pass from one end to the other: an interface that is up needs some time
+// passes waits until frames pass from one end to the other. An interface that is up needs some time
 // before it carries frames.
 func passes(t *testing.T, from, to *wire) {
 	t.Helper()
@@ -452,7 +454,7 @@ func passes(t *testing.T, from, to *wire) {
 		got := to.recv(50 * time.Millisecond)
 		return got != nil && number(got) == hello
 	})
-	for to.recv(100*time.Millisecond) != nil { // discard late hellos
+	for to.recv(100*time.Millisecond) != nil { // discard hello frames that arrive late
 	}
 }
 
@@ -469,18 +471,18 @@ func TestInterfaceDisappearsAndReturns(t *testing.T) {
 	eventually(t, "port 2 is down", func() bool { return !s.Ports()[2].Up })
 	a := dial(t, "pap")
 	a.send(frame(1, 100))
-	veth(t, "pb", 9000) // the same name, with another MTU
+	veth(t, "pb", 9000) // an interface with the same name but another MTU
 	eventually(t, "port 2 is back", func() bool { return s.Ports()[2].Up })
 	b := dial(t, "pbp")
 	b.send(frame(2, 1000))
 	if got := a.recv(2 * time.Second); got == nil || number(got) != 2 {
 		t.Error("nothing is received from the interface that returned")
 	}
-	passes(t, a, b) // the kernel drops outgoing frames until it has noticed the carrier
+	passes(t, a, b) // The kernel drops outgoing frames until it has noticed the carrier.
 }
 
-// TestOutOfDescriptors: without a free file descriptor, an interface cannot be checked. The port
-// then keeps its state, and later changes are found when the check works again.
+// TestOutOfDescriptors checks a Set without a free file descriptor, which cannot check an
+// interface. The port must keep its state. Later changes must be found when the check works again.
 func TestOutOfDescriptors(t *testing.T) {
 	veth(t, "pa", 1500)
 	veth(t, "pb", 1500)
@@ -517,7 +519,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	if !s.Ports()[1].Up {
 		t.Error("port 1 is down")
 	}
-	if err := s.Close(); err != nil { // no more messages from here on
+	if err := s.Close(); err != nil { // after this, nothing writes messages any more
 		t.Error(err)
 	}
 	if n := strings.Count(said.String(), "too many open files"); n != 2 ||
@@ -569,7 +571,7 @@ func TestConfigurationMistakes(t *testing.T) {
 	if err := s.Remove(1); err != nil {
 		t.Error(err)
 	}
-	add(t, s, 1, "pb") // port and interface are free again
+	add(t, s, 1, "pb") // port number and interface are free again
 	add(t, s, 2, "pa")
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -610,7 +612,7 @@ func TestOffloadsAreRestored(t *testing.T) {
 	}
 }
 
-// TestDoSends: posted work runs even if no frame comes, and its frames are sent.
+// TestDoSends checks that posted work runs even if no frame arrives, and that its frames are sent.
 func TestDoSends(t *testing.T) {
 	veth(t, "pa", 1500)
 	s := newSet(t, func(*Set, uint32, []byte) {}, Options{})
@@ -645,8 +647,8 @@ func TestFaultsOnPorts(t *testing.T) {
 					late++
 				}
 			}
-			// The number of frames that overtake held ones depends on how fast they follow, also on
-			// a busy machine. faults_test.go checks the rate itself, without a clock.
+			// On a busy machine, the number of frames that overtake held frames depends on how fast
+			// they follow. faults_test.go checks the rate itself, without a clock.
 			if late < 10 || late > 250 {
 				return fmt.Errorf("%d frames are late", late)
 			}

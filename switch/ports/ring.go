@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of the kernel's struct tpacket2_hdr (linux/if_packet.h), followed at offset 32 by struct
-// sockaddr_ll.
+// Layout of the kernel's struct tpacket2_hdr (linux/if_packet.h). At offset 32, struct sockaddr_ll
+// follows.
 const (
 	offStatus   = 0
 	offLen      = 4
@@ -29,34 +29,38 @@ const (
 	packetOutgoing = 4 // PACKET_OUTGOING
 	packetLoopback = 5 // PACKET_LOOPBACK
 
-	vnetHeaderLen = 10 // struct virtio_net_hdr, which PACKET_VNET_HDR puts right before the frame
-	vnetNeedsCsum = 1  // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	// size of struct virtio_net_hdr, which PACKET_VNET_HDR puts right before the frame
+	vnetHeaderLen = 10
+	vnetNeedsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 )
 
-// slotOverhead bounds the bytes in a ring slot before the frame: both headers, the virtio header,
-// alignment.
+// slotOverhead is an upper bound of the bytes in a ring slot before the frame: both headers, the
+// virtio header, and alignment.
 const slotOverhead = 128
 
-// ringBytes is the memory of one port's ring: 1,024 slots at the usual MTU.
+// ringBytes is the size of one port's ring. It has 1,024 slots at the usual MTU.
 const ringBytes = 2 << 20
 
-// l2Overhead is the size of the link headers that the MTU excludes: Ethernet and two 802.1Q tags.
+// l2Overhead is the size of the link headers that the MTU does not include: Ethernet and two 802.1Q
+// tags.
 const l2Overhead = 14 + 8
 
-// socket is a pair of packet sockets bound to one interface, one for each direction, with the
-// receive ring.
+// socket is a pair of packet sockets that are bound to one interface, one for each direction. It
+// has the receive ring.
 type socket struct {
 	fd int // the receiving socket
-	// txFD sends; it has no PACKET_VNET_HDR, which would require a virtio header before each frame
+	// The sending socket. It has no PACKET_VNET_HDR, which would require a virtio header before
+	// each frame.
 	txFD     int
 	index    int // index of the interface
 	maxFrame int // the largest frame that the interface's MTU allows
 	ring     rxRing
 }
 
-// openSocket makes the socket. mark, if not 0, is the mark of its frames. Needs CAP_NET_RAW.
+// openSocket opens a socket pair. mark, if not 0, is the packet mark of its frames. It needs
+// CAP_NET_RAW.
 func openSocket(link *net.Interface, mark uint32) (*socket, error) {
-	// Protocol 0 until the socket is bound: otherwise the ring would collect frames of every
+	// The protocol is 0 until the socket is bound. Otherwise the ring would collect frames of every
 	// interface before the bind.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -88,13 +92,13 @@ func (s *socket) configure(link *net.Interface, mark uint32) error {
 	if err := set(unix.PACKET_VNET_HDR, 1, "PACKET_VNET_HDR"); err != nil {
 		return err
 	}
-	// since Linux 4.20; the ring also recognizes outgoing frames
+	// Linux has this option since 4.20. The ring also recognizes outgoing frames without it.
 	_ = set(unix.PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")
 	if err := s.ring.open(s.fd, s.maxFrame); err != nil {
 		return err
 	}
-	// Several switches may run on one machine, with real links between them: nothing here may be
-	// shared between sockets (no PACKET_FANOUT).
+	// Several switches may run on one machine, with real links between them. So sockets must not
+	// share anything (no PACKET_FANOUT).
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL),
 		Ifindex: link.Index}); err != nil && !errors.Is(err, unix.ENETDOWN) {
 		return fmt.Errorf("binding the packet socket: %w", err)
@@ -104,7 +108,7 @@ func (s *socket) configure(link *net.Interface, mark uint32) error {
 		&mreq); err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)
 	}
-	// Protocol 0: this socket never receives anything.
+	// With protocol 0, this socket never receives anything.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("opening a packet socket: %w", err)
@@ -147,11 +151,11 @@ func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// rxRing is a TPACKET_V2 receive ring: slots that the kernel fills and the packet thread empties in
-// the same order.
+// rxRing is a TPACKET_V2 receive ring. The kernel fills its slots, and the packet thread empties
+// them in the same order.
 type rxRing struct {
 	mem   []byte
-	size  int // size of a slot: a power of two
+	size  int // size of a slot in bytes, a power of two
 	count int
 	next  int
 }
@@ -183,7 +187,7 @@ func (r *rxRing) close() {
 	}
 }
 
-// slot is one frame's place in the ring.
+// slot is the space for one frame in the ring.
 type slot struct{ base unsafe.Pointer }
 
 func (r *rxRing) status() *uint32 {
@@ -191,7 +195,7 @@ func (r *rxRing) status() *uint32 {
 		&r.mem[r.next*r.size+offStatus]))
 }
 
-// peek returns the next filled slot; its base is nil if there is none.
+// peek returns the next filled slot. If there is none, the slot's base is nil.
 func (r *rxRing) peek() slot {
 	if atomic.LoadUint32(r.status())&unix.TP_STATUS_USER == 0 {
 		return slot{}
@@ -199,7 +203,7 @@ func (r *rxRing) peek() slot {
 	return slot{unsafe.Pointer(&r.mem[r.next*r.size])}
 }
 
-// release returns the slot of peek to the kernel.
+// release returns the slot of the last peek to the kernel.
 func (r *rxRing) release() {
 	atomic.StoreUint32(r.status(), unix.TP_STATUS_KERNEL)
 	r.next++
@@ -213,13 +217,13 @@ type verdict int
 const (
 	frameGood verdict = iota
 	frameOversize
-	frameForged // the frame requests a checksum at a place that has none
+	frameForged // the frame requests a checksum at an offset that has none
 	frameOwn
 )
 
 func (s slot) wireLen() int { return int(u32(s.base, offLen)) }
 
-// frame returns the frame as it is on a wire: with its 802.1Q tag and its transport checksum.
+// frame returns the frame as it was on the wire, with its 802.1Q tag and its transport checksum.
 func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	if t := *(*uint8)(unsafe.Add(s.base, offPktType)); t == packetOutgoing || t == packetLoopback {
 		return nil, frameOwn
@@ -245,7 +249,7 @@ func (s slot) frame(maxFrame int) ([]byte, verdict) {
 	if status&statusVlanTPIDValid != 0 {
 		tpid = u16(s.base, offVlanTPID)
 	}
-	// The addresses move four bytes forward, over the virtio header, which is no longer needed.
+	// The addresses move four bytes forward, over the virtio header, which is not needed any more.
 	f := unsafe.Slice((*byte)(unsafe.Add(s.base, mac-4)), length+4)
 	copy(f[:12], f[4:16])
 	binary.BigEndian.PutUint16(f[12:], tpid)

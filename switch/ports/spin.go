@@ -8,21 +8,21 @@ import (
 
 // spinner decides whether an idle packet thread polls again or sleeps.
 //
-// Waking a sleeping thread costs more than switching a frame, so under a steady request-reply load
-// it pays to poll a little longer. On a machine with few cores, however, polling takes processor
-// time from the programs whose frames the thread waits for. So the polling time adapts. It doubles
-// when a frame came during polling or soon after falling asleep, and halves when polling was
-// unsuccessful; a quiet switch sleeps at once. Each poll yields the processor.
+// Waking a sleeping thread costs more time than switching a frame. So under a steady request-reply
+// load it is better to poll a little longer. On a machine with few cores, however, polling takes
+// processor time from the programs whose frames the thread waits for. So the polling time adapts.
+// It doubles when a frame arrived during polling or soon after the thread fell asleep. It halves
+// when polling was unsuccessful, so a quiet switch sleeps at once. Each poll yields the processor.
 type spinner struct {
-	max    time.Duration // upper bound of budget; negative: never poll
+	max    time.Duration // upper bound of budget; negative if the thread must not poll
 	budget time.Duration // how long to poll before sleeping
-	since  time.Time     // when polling began; zero: not polling
+	since  time.Time     // when polling began; zero while the thread does not poll
 }
 
 // spinMin is the shortest useful polling time: about the cost of waking up.
 const spinMin = 4 * time.Microsecond
 
-// worked notes that there was work.
+// worked records that the thread had work.
 func (s *spinner) worked() {
 	if !s.since.IsZero() {
 		s.grow()
@@ -30,7 +30,7 @@ func (s *spinner) worked() {
 	}
 }
 
-// again reports whether to poll once more; if so, it has yielded the processor.
+// again reports whether to poll once more. If so, it has yielded the processor.
 func (s *spinner) again() bool {
 	if s.budget < spinMin {
 		return false
@@ -47,7 +47,8 @@ func (s *spinner) again() bool {
 	return true
 }
 
-// slept notes how long the thread slept. If that was less than max, polling would have been better.
+// slept records how long the thread slept. If that was less than max, polling would have been
+// better.
 func (s *spinner) slept(d time.Duration) {
 	if d < s.max {
 		s.grow()

@@ -7,20 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// txBatch is the most frames that one sendmmsg call carries.
+// txBatch is the largest number of frames in one sendmmsg call.
 const txBatch = 64
 
-// txSlot is the buffer size for each frame; larger frames get a buffer of their own.
+// txSlot is the size of the buffer for each frame in bytes. A larger frame gets a buffer of its
+// own.
 const txSlot = 2048
 
-// mmsghdr is the kernel's struct mmsghdr, which package unix does not have.
+// mmsghdr is the kernel's struct mmsghdr, which package unix does not define.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32
 	_   [4]byte
 }
 
-// txQueue collects frames for one port until they are sent together. The zero value is ready.
+// txQueue collects frames for one port until they are sent together. The zero value is an empty
+// queue.
 type txQueue struct {
 	n     int
 	arena []byte
@@ -57,8 +59,8 @@ func (q *txQueue) reset() int {
 	return n
 }
 
-// send passes the queue to the kernel. A frame that the kernel refuses (too large for the MTU, no
-// buffer space, interface down) is dropped and counted, as in a switch.
+// send passes the queue to the kernel. If the kernel refuses a frame (too large for the MTU, no
+// buffer space, interface down), send drops and counts it, as a switch does.
 func (q *txQueue) send(fd int) (packets, bytes, dropped uint64) {
 	for i := 0; i < q.n; {
 		sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),

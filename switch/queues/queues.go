@@ -1,10 +1,10 @@
-// Package queues monitors how many packets wait to be sent by a switch's ports.
+// Package queues monitors how many packets wait at the ports of a switch.
 //
 // The switch itself does not queue packets. Packets that a port cannot send yet wait in the
-// queueing discipline of its interface (tc-htb, tc-tbf, tc-netem and so on; an interface without
-// one has no queue). The kernel reports their number only on request, so this package requests it
-// every [Interval]. That suffices for links that take longer to drain their queue, and only on such
-// links does a queue matter.
+// queueing discipline of its interface, for example, tc-htb, tc-tbf or tc-netem. An interface
+// without a queueing discipline has no queue. The kernel reports the number of waiting packets only
+// on request, so this package requests it every [Interval]. This is often enough for links that
+// need longer to drain their queue, and only on such links does a queue matter.
 package queues
 
 import (
@@ -17,31 +17,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interval is the maximum age of a depth.
+// Interval is the maximum age of a reported depth.
 const Interval = 10 * time.Millisecond
 
 // namesEvery is the number of intervals after which interfaces are looked up by name again even if
-// the ports are the same, because an interface may have been recreated.
+// the ports are the same. An interface may have been recreated meanwhile.
 const namesEvery = 50
 
-// Watch reads depths until it is stopped.
+// Watch reads queue depths until Stop is called.
 type Watch struct {
 	handle *netlink.Handle
 	ports  func() map[uint32]string
 	set    func(port, depth uint32)
 
-	names  map[uint32]string // the ports' interfaces at the last lookup
-	known  map[uint32]int    // the indexes of these interfaces
-	depths map[uint32]uint32 // the depths last reported to set
+	names  map[uint32]string // names of the ports' interfaces at the last lookup
+	known  map[uint32]int    // indexes of these interfaces
+	depths map[uint32]uint32 // the depths that were last reported to set
 
 	once  sync.Once
 	end   chan struct{}
 	ended chan struct{}
 }
 
-// New starts to watch the ports that ports returns, with their interfaces' names, in the network
-// namespace of the calling thread. It calls set for each depth, in packets, that has changed. A
-// removed port gets depth 0.
+// New starts to watch queue depths in the network namespace of the calling thread. ports returns
+// the present ports, with the names of their interfaces. The Watch calls set for each depth, in
+// packets, that has changed. A removed port gets depth 0.
 func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -53,7 +53,7 @@ func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, 
 	return w, nil
 }
 
-// Stop ends the watch, and returns when set is no longer called. Then all ports have depth 0.
+// Stop ends the Watch. When it returns, all ports have depth 0, and set is not called any more.
 func (w *Watch) Stop() {
 	w.once.Do(func() { close(w.end) })
 	<-w.ended
@@ -75,7 +75,7 @@ func (w *Watch) run() {
 	}
 }
 
-// look reads the depths, for the n-th time. A new port is read at once.
+// look reads the depths for the n-th time. It reads a new port at once.
 func (w *Watch) look(n int) {
 	if names := w.ports(); n%namesEvery == 0 || !maps.Equal(names, w.names) {
 		w.names, w.known = names, w.indexes(names)
@@ -83,7 +83,7 @@ func (w *Watch) look(n int) {
 	w.report(w.ask())
 }
 
-// indexes returns the present indexes of the ports' interfaces.
+// indexes returns the present indexes of the interfaces with these names, by port.
 func (w *Watch) indexes(names map[uint32]string) map[uint32]int {
 	links, err := w.handle.LinkList()
 	if err != nil {
@@ -102,14 +102,15 @@ func (w *Watch) indexes(names map[uint32]string) map[uint32]int {
 	return out
 }
 
-// ask returns how many packets each port's root discipline holds, including those of its classes.
+// ask returns how many packets the root queueing discipline of each port holds, including the
+// packets of its classes.
 func (w *Watch) ask() map[uint32]uint32 {
 	out := make(map[uint32]uint32, len(w.known))
 	if len(w.known) == 0 {
 		return out
 	}
 	all, err := w.handle.QdiscList(nil)
-	if err != nil { // keep the depths of the last time
+	if err != nil { // keep the depths of the last successful read
 		for port, depth := range w.depths {
 			out[port] = depth
 		}

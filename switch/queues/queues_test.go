@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewPort: a port that is added during the watch is found when depths are read next, and a
+// TestNewPort checks that a port that is added later is found when depths are read next, and that a
 // removed port is forgotten.
 func TestNewPort(t *testing.T) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)

@@ -28,8 +28,8 @@ import (
 )
 
 // TestAgainstBMv2 runs the project's own STF files on BMv2, if it is installed, and compares every
-// frame with those of the interp engine. BMv2 reads and writes its ports as pcap files, so it needs
-// no privileges and no network interface.
+// frame with those of the interp engine. BMv2 reads and writes the frames of its ports as pcap
+// files, so it needs no privileges and no network interfaces.
 func TestAgainstBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestAgainstBMv2(t *testing.T) {
 	for _, p := range programs(t) {
 		text, err := os.ReadFile(p + ".stf")
 		if err != nil {
-			continue // driven by a Go test
+			continue // a Go test runs this program
 		}
 		t.Run(filepath.Base(p), func(t *testing.T) {
 			f, err := stf.Parse(p+".stf", text)
@@ -50,18 +50,18 @@ func TestAgainstBMv2(t *testing.T) {
 	}
 }
 
-// bmv2Differs are the frames that BMv2 is known to send differently: for each program, the number
-// of the packet, from 0, and BMv2's frame.
+// bmv2Differs has the frames that BMv2 is known to send differently. For each program, it maps the
+// number of the packet, from 0, to BMv2's frame.
 var bmv2Differs = map[string]map[int]string{
-	// assign_header also copies the hidden field $valid$, and the member that it copies has just
-	// become invalid, because only one member of a union is valid at a time. So isValid is false
-	// for the member that the deparser sends.
+	// In BMv2, assign_header also copies the hidden field $valid$. The member that it copies has
+	// just become invalid, because only one member of a union is valid at a time. So isValid is
+	// false for the member that the deparser sends.
 	"unions": {0: "0100000000000000000000000000abcdeeee"},
 }
 
-// forBMv2 leaves out commands that BMv2 does not support over P4Runtime (registers, value sets) and
-// those that depend on the clock (meters), with the packets that follow until the state is equal
-// again.
+// forBMv2 removes commands that BMv2 does not support over P4Runtime (registers, value sets) and
+// commands that depend on the clock (meters). It also removes the packets after these commands
+// until the state is equal again.
 func forBMv2(f *stf.File) *stf.File {
 	part := &stf.File{Name: f.Name}
 	skip := false
@@ -99,8 +99,8 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 		t.Fatal(err)
 	}
 	ours := map[uint32][][]byte{}
-	var after []map[uint32]int // frames sent by each port so far, after each packet
-	var steps []int            // steps reported so far, after each packet
+	var after []map[uint32]int // number of frames that each port has sent so far, after each packet
+	var steps []int            // number of steps that were reported so far, after each packet
 	sw := stf.Interp(p)
 	process := sw.Process
 	count := 0
@@ -141,8 +141,9 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 	}
 	for port := range b.outputs {
 		x, y := ours[port], theirs[port]
-		// BMv2 has several egress threads, by the port that a packet leaves. If egress makes copies
-		// of a packet's copies, and they leave by one port, their order is arbitrary.
+		// BMv2 has several egress threads, and the port through which a packet leaves selects the
+		// thread. If egress makes copies of a packet's copies, and they leave through one port,
+		// their order is arbitrary.
 		from := 0
 		for _, sent := range after {
 			sortFrames(x[min(from, len(x)):min(sent[port], len(x))])
@@ -166,7 +167,7 @@ func compareWithBMv2(t *testing.T, binary, program string, f *stf.File) {
 
 func sortFrames(frames [][]byte) { slices.SortFunc(frames, bytes.Compare) }
 
-// process is a running simple_switch_grpc, with pcap files for its packets.
+// process is a running simple_switch_grpc whose ports are pcap files.
 type process struct {
 	*bmv2test.Pipeline
 	dir     string
@@ -175,7 +176,8 @@ type process struct {
 	command *exec.Cmd
 	events  *subscription
 	// expected is the number of frames that must have left each port after each packet. sent is the
-	// number of packets sent so far. steps is the number of steps that BMv2 must have reported.
+	// number of packets that were sent so far. steps is the number of steps that BMv2 must have
+	// reported.
 	expected []map[uint32]int
 	steps    []int
 	sent     int
@@ -223,7 +225,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 			t.Logf("BMv2 said: %s", log.String())
 		}
 	})
-	for _, port := range ports { // the switch opens these files in this order, and waits for each
+	// The switch opens these files in this order, and waits for each file.
+	for _, port := range ports {
 		in, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprint(port)+"_in.pcap"), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -233,8 +236,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 		if _, err := in.Write(header); err != nil {
 			t.Fatal(err)
 		}
-		// The switch processes the earliest packet in all its files, so it waits for one in each
-		// file that has not ended.
+		// The switch processes the earliest packet of all its files. So it waits for a packet in
+		// each file that has not ended.
 		if port != from {
 			in.Close()
 		}
@@ -247,7 +250,8 @@ func startBMv2(t *testing.T, binary, program string, prog *bmv2json.Program, f *
 	t.Cleanup(func() { conn.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	// BMv2 runs the program already, but accepts entries only after the program was pushed again.
+	// BMv2 is already running the program, but accepts entries only after the program was pushed
+	// again.
 	if b.Pipeline, err = bmv2test.Connect(ctx, conn, 0, read(t, program+".json"), prog, info,
 		nil); err != nil {
 		t.Fatal(err)
@@ -263,15 +267,15 @@ func binary4(words ...uint32) []byte {
 	return out
 }
 
-// send writes a frame into the port's pcap file; outgoing frames are collected at the end.
+// send writes a frame into the pcap file of a port. collect reads the outgoing frames at the end.
 func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet {
 	record := append(binary4(0, 0, uint32(len(frame)), uint32(len(frame))), frame...)
 	if _, err := b.inputs[port].Write(record); err != nil {
 		panic(err)
 	}
-	// Let the switch process this frame before anything else changes: the expected frames have
-	// left, and all steps were reported, including those of dropped packets. A BMv2 that reports no
-	// steps gets a short time.
+	// BMv2 must process this frame before anything else changes. So send waits until the expected
+	// frames have left, and all steps have been reported, including those of dropped packets. A
+	// BMv2 that reports no steps gets a short time.
 	time.Sleep(5 * time.Millisecond)
 	for deadline := time.Now().Add(10 * time.Second); !b.done() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
@@ -280,8 +284,8 @@ func (b *process) send(_ time.Duration, port uint32, frame []byte) []stf.Packet 
 	return nil
 }
 
-// done reports whether BMv2 has finished with the packet: it has sent and reported as much as the
-// interpreter.
+// done reports whether BMv2 has finished with the packet, which means that it has sent and reported
+// as much as the interpreter.
 func (b *process) done() bool {
 	steps := b.events.steps()
 	return b.left(b.expected[b.sent]) && (steps >= b.steps[b.sent] || steps == 0 && b.sent > 0)
@@ -297,7 +301,8 @@ func (b *process) left(want map[uint32]int) bool {
 	return true
 }
 
-// collect reads the outgoing frames, once the expected number has left and a while has passed.
+// collect reads the outgoing frames once the expected number has left and some more time has
+// passed.
 func (b *process) collect(t *testing.T, want int) map[uint32][][]byte {
 	t.Helper()
 	var out map[uint32][][]byte
@@ -321,7 +326,8 @@ func (b *process) collect(t *testing.T, want int) map[uint32][][]byte {
 	}
 }
 
-// readPcap reads the frames of a pcap file. A file that is not completely written has fewer.
+// readPcap reads the frames of a pcap file. If the file is not completely written, readPcap returns
+// the complete frames.
 func readPcap(file string) ([][]byte, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/switch/stf"
 )
 
-// corpusVariable names the environment variable for the location of p4c's tests: a checkout of p4c,
+// corpusVariable is the environment variable with the location of p4c's tests: a checkout of p4c,
 // or its testdata folder.
 const corpusVariable = "NETCRAQ_P4C_CORPUS"
 
@@ -25,9 +25,9 @@ const (
 	psaCompilerName = "p4c-bm2-psa"
 )
 
-// TestP4CCorpus compiles every v1model and PSA program of p4c's own tests that has an STF file and
-// runs it. The tests should be those of the installed p4c's own version. Programs that fail must be
-// listed in testdata/p4c-known-failures.txt, and listed programs must fail.
+// TestP4CCorpus compiles every v1model and PSA program of p4c's own tests that has an STF file, and
+// runs the STF file. The tests should come from the same version as the installed p4c.
+// testdata/p4c-known-failures.txt must list exactly the programs that fail.
 func TestP4CCorpus(t *testing.T) {
 	root := os.Getenv(corpusVariable)
 	if root == "" {
@@ -40,7 +40,8 @@ func TestP4CCorpus(t *testing.T) {
 	failures := knownfailures.Read(t, filepath.Join("testdata", "p4c-known-failures.txt"))
 	for _, c := range []struct {
 		compiler, dir string
-		// the file that programs of the architecture include; "": all programs belong to it
+		// The file that programs of this architecture include. "" means that all programs belong to
+		// the architecture.
 		include string
 		args    []string
 	}{
@@ -76,11 +77,12 @@ func TestP4CCorpus(t *testing.T) {
 	failures.Left(t)
 }
 
-// includes reports whether a program mentions an architecture's name.
+// includes reports whether a program contains the name of the file that an architecture's programs
+// include.
 func includes(t *testing.T, program, architecture string) bool {
 	t.Helper()
 	text, err := os.ReadFile(program)
-	if os.IsNotExist(err) { // a few STF files are for programs in other folders
+	if os.IsNotExist(err) { // some STF files are for programs in other folders
 		return false
 	}
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package stf reads and runs STF files, the small packet-test language of p4c's own tests: a file
-// adds table entries, sends packets, and states the expected packets.
+// Package stf reads and runs STF files. STF is the small packet-test language of p4c's own tests. A
+// file adds table entries, sends packets, and states the expected packets.
 //
-// Each line has one command; "#" starts a comment. Names may be quoted; the last components of a
+// Each line has one command. "#" starts a comment. Names may be quoted. The last components of a
 // qualified name are enough if they are not ambiguous.
 //
 //	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]

@@ -23,9 +23,9 @@ type events struct{ all []interp.Event }
 func (e *events) Wanted() bool         { return true }
 func (e *events) Event(x interp.Event) { e.all = append(e.all, x) }
 
-// compare compares the steps of each packet and its copies with BMv2's events. BMv2's threads
-// report several packets at a time, and number simultaneous copies in arbitrary order. Packets in
-// otherwise, which are known to differ, are not compared.
+// compare compares the steps of each packet and its copies with the steps that BMv2 reported.
+// BMv2's threads report several packets at the same time, and number simultaneous copies in
+// arbitrary order. compare ignores the packets in otherwise, which are known to differ.
 func (e *events) compare(t *testing.T, s *subscription, otherwise map[uint64]bool) {
 	t.Helper()
 	ours := byPacket(e.all)
@@ -57,9 +57,9 @@ func (e *events) compare(t *testing.T, s *subscription, otherwise map[uint64]boo
 	t.Logf("%d steps of %d packets", len(e.all), len(ours))
 }
 
-// byPacket returns the steps of each packet, followed by those of its copies, sorted by content. It
-// includes a copy's number only if there is a single copy: otherwise the numbers are arbitrary in
-// BMv2, and some belong to copies without steps.
+// byPacket returns the steps of each packet, followed by the steps of its copies, sorted by
+// content. It includes a copy's number only if there is a single copy. If there are several, BMv2
+// numbers them arbitrarily, and gives some numbers to copies without steps.
 func byPacket(all []interp.Event) map[uint64]string {
 	by, order := steps(all)
 	copies, numbers := map[uint64][]string{}, map[uint64][]uint64{}
@@ -83,7 +83,7 @@ func byPacket(all []interp.Event) map[uint64]string {
 	return out
 }
 
-// steps returns the steps of each packet, as text, and the packets in order.
+// steps returns the steps of each packet as text, and the names of the packets in order.
 func steps(all []interp.Event) (by map[interp.PacketName]string, order []interp.PacketName) {
 	by = map[interp.PacketName]string{}
 	for _, e := range all {
@@ -98,20 +98,20 @@ func steps(all []interp.Event) (by map[interp.PacketName]string, order []interp.
 	return by, order
 }
 
-// subscription collects the messages of a nanomsg socket.
+// subscription collects the messages that arrive at a nanomsg socket.
 type subscription struct {
 	mu  sync.Mutex
 	got []interp.Event
 }
 
-// steps returns how many steps of packets were reported so far.
+// steps returns the number of steps of packets that were reported so far.
 func (s *subscription) steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return stepsOf(s.got)
 }
 
-// stepsOf counts the steps of packets.
+// stepsOf returns how many of the events are steps of packets.
 func stepsOf(all []interp.Event) (n int) {
 	for _, e := range all {
 		if e.Kind != interp.EventConfigChange {
@@ -121,7 +121,7 @@ func stepsOf(all []interp.Event) (n int) {
 	return n
 }
 
-// subscribe listens to a socket that will soon exist.
+// subscribe connects to a nanomsg socket that does not have to exist yet.
 func subscribe(t *testing.T, path string) *subscription {
 	t.Helper()
 	var c net.Conn
@@ -144,7 +144,7 @@ func subscribe(t *testing.T, path string) *subscription {
 	}
 	s := &subscription{}
 	go func() {
-		header := make([]byte, 9) // nanomsg's type byte, and the length
+		header := make([]byte, 9) // nanomsg's type byte and the length of the message
 		for {
 			if _, err := io.ReadFull(c, header); err != nil {
 				return
@@ -171,8 +171,8 @@ func subscribe(t *testing.T, path string) *subscription {
 	return s
 }
 
-// TestEvents compares the steps of some programs' packets with testdata/*.events, which -update
-// rewrites. TestAgainstBMv2 checks that these are right.
+// TestEvents compares the steps of some programs' packets with the files testdata/*.events. The
+// flag -update rewrites these files. TestAgainstBMv2 checks that they are right.
 func TestEvents(t *testing.T) {
 	for _, name := range []string{"copies", "recirculate"} {
 		told := &events{}

@@ -13,7 +13,7 @@ type File struct {
 	Commands []Command
 }
 
-// Command is one command.
+// Command is one command of an STF file.
 type Command struct {
 	Line int
 	Verb string // in lower case
@@ -27,10 +27,10 @@ type Command struct {
 
 	Port  uint32
 	Frame []byte
-	Want  *Pattern // nil: any frame
+	Want  *Pattern // nil for any frame
 
 	Index   string
-	Measure string // "packets" or "bytes"
+	Measure string // either "packets" or "bytes"
 	Compare string
 	Value   string
 	Numbers []uint64
@@ -38,23 +38,24 @@ type Command struct {
 	Members [][]string
 }
 
-// KeyArg is NAME:VALUE.
+// KeyArg is an argument of the form NAME:VALUE.
 type KeyArg struct{ Name, Value string }
 
-// Rate is a rate in tokens a microsecond and a burst in tokens.
+// Rate is one rate of a meter: tokens per microsecond, and a burst in tokens.
 type Rate struct {
 	PerMicrosecond float64
 	Burst          uint64
 }
 
-// Pattern is an expected frame: nibbles, 0 to 15 or -1 for any.
+// Pattern is an expected frame as a list of nibbles. A nibble is 0 to 15, or -1 for any.
 type Pattern struct {
 	Nibbles []int8
-	Exact   bool // the frame is no longer than the pattern
+	Exact   bool // the frame must not be longer than the pattern
 	Text    string
 }
 
-// Match reports whether a frame matches the pattern, and otherwise the reason why not.
+// Match reports whether a frame matches the pattern. If it does not match, Match also returns the
+// reason.
 func (p *Pattern) Match(frame []byte) (bool, string) {
 	if len(frame)*2 < len(p.Nibbles) {
 		return false, fmt.Sprintf("has %d bytes, fewer than the %d expected", len(frame),
@@ -75,7 +76,7 @@ func (p *Pattern) Match(frame []byte) (bool, string) {
 	return true, ""
 }
 
-// A SyntaxError is a command that cannot be read.
+// A SyntaxError describes a command that cannot be parsed.
 type SyntaxError struct {
 	File string
 	Line int
@@ -84,7 +85,7 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
 
-// Parse reads an STF file; name is for messages.
+// Parse parses an STF file. name is the file's name for error messages.
 func Parse(name string, text []byte) (*File, error) {
 	f := &File{Name: name}
 	for i, line := range strings.Split(string(text), "\n") {
@@ -166,7 +167,7 @@ func parseCommand(line string) (*Command, error) {
 	return c, nil
 }
 
-// packet reads PORT HEX, the digits in any grouping.
+// packet parses the arguments PORT HEX. Spaces may separate the digits.
 func (c *Command) packet(rest string) error {
 	fields := strings.Fields(rest)
 	if len(fields) == 0 {
@@ -219,7 +220,7 @@ func parsePattern(text string) (*Pattern, error) {
 	return p, nil
 }
 
-// add reads TABLE [PRIORITY] matches ACTION(...) [= ID].
+// add parses the arguments TABLE [PRIORITY] matches ACTION(...) [= ID].
 func (c *Command) add(s *scanner) (err error) {
 	if c.Name, err = s.name(); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (c *Command) add(s *scanner) (err error) {
 	return err
 }
 
-// call reads ACTION(PARAM:VALUE, ...).
+// call parses an action call, ACTION(PARAM:VALUE, ...).
 func (c *Command) call(s *scanner) (err error) {
 	if c.Action, err = s.name(); err != nil {
 		return err
@@ -283,7 +284,7 @@ func (c *Command) call(s *scanner) (err error) {
 	return nil
 }
 
-// check reads NAME(INDEX) [MEASURE] COMPARE VALUE.
+// check parses the arguments NAME(INDEX) [MEASURE] COMPARE VALUE.
 func (c *Command) check(s *scanner) (err error) {
 	if c.Name, err = s.name(); err != nil {
 		return err
@@ -297,7 +298,8 @@ func (c *Command) check(s *scanner) (err error) {
 	fields := strings.Fields(rest)
 	s.rest = ""
 	if c.Verb == "check_counter" {
-		if len(fields) == 0 { // p4c's grammar allows this: it checks that the counter exists
+		// p4c's grammar allows this form, which checks that the counter exists.
+		if len(fields) == 0 {
 			return nil
 		}
 		c.Measure, fields = fields[0], fields[1:]
@@ -405,7 +407,7 @@ func (s *scanner) numbers(least, most int) ([]uint64, error) {
 	return out, nil
 }
 
-// number reads a value. mask has the bits that matter; the bits of a * do not matter.
+// number parses a value. mask has the bits that matter. The bits of a digit * do not matter.
 func number(text string) (value, mask *big.Int, digits int, err error) {
 	base, bits, t := 10, 0, text
 	switch {

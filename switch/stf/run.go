@@ -13,25 +13,26 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Packet is an outgoing frame.
+// Packet is a frame that leaves through a port.
 type Packet struct {
 	Port  uint32
 	Frame []byte
 }
 
-// Switch is the target of an STF file: a pipeline, and a way to send a packet through it.
+// Switch is what an STF file tests: a pipeline, and a function that sends a packet through it.
 type Switch struct {
 	Pipeline target.Pipeline
-	// Process sends a frame in at a port, at a time of the program's clock, and returns the
-	// outgoing frames. It must not reuse their memory.
+	// Process sends a frame into a port, at a time of the program's clock. It returns the outgoing
+	// frames, and must not reuse their memory.
 	Process func(now time.Duration, port uint32, frame []byte) []Packet
 }
 
-// Run runs a file. It returns the differences from the file's expectations, one message each, in
-// the file's order; or an error if a command could not be executed.
+// Run runs an STF file. It returns the differences from the file's expectations, one message each,
+// in the file's order. If a command cannot be executed, it returns an error.
 //
-// Like p4c's own runner, it compares the n-th expectation on a port with the n-th frame that left
-// by it, at any time. Frames that leave by a port that the file does not name are ignored.
+// As p4c's own runner does, it compares the n-th expectation for a port with the n-th frame that
+// left through this port, at any time. It ignores frames that leave through a port that the file
+// does not name.
 func Run(f *File, sw Switch) (differences []string, err error) {
 	r := &runner{file: f, sw: sw, prog: sw.Pipeline.Program(), got: map[uint32][]received{},
 		ids: map[string]entryID{}}
@@ -46,20 +47,21 @@ func Run(f *File, sw Switch) (differences []string, err error) {
 }
 
 type runner struct {
-	file  *File
-	sw    Switch
-	prog  *bmv2json.Program
-	now   time.Duration
-	got   map[uint32][]received
-	last  []Packet // the outgoing frames of the last packet
-	ids   map[string]entryID
-	node  [][]target.Replica // by node number: one replica for each of the node's ports
+	file *File
+	sw   Switch
+	prog *bmv2json.Program
+	now  time.Duration
+	got  map[uint32][]received
+	last []Packet // the outgoing frames of the last packet
+	ids  map[string]entryID
+	// the multicast nodes by number; a node has one replica for each of its ports
+	node  [][]target.Replica
 	diffs []string
 }
 
 type received struct {
 	frame []byte
-	line  int // line of the command packet that caused the frame
+	line  int // line of the packet command that caused the frame
 }
 
 type entryID struct {
@@ -140,7 +142,8 @@ func (r *runner) do(c *Command) error {
 		}
 		return p.SetMulticastGroup(id, append(members, r.node[n]...))
 	}
-	return nil // expect is compared at the end; wait and printing commands do nothing
+	// Expectations are compared at the end. The commands wait and those that only print do nothing.
+	return nil
 }
 
 // compare compares the expected frames with the outgoing ones.
@@ -210,8 +213,9 @@ func (r *runner) removeAll() error {
 	return nil
 }
 
-// suffix finds the object with the name wanted. If there is none, it finds the one whose last name
-// components are wanted, and otherwise the one whose name ends with wanted. It must be unique.
+// suffix finds the object with the name wanted. If there is none, it finds the object whose last
+// name components are wanted, and otherwise the object whose name ends with wanted. The result must
+// be unique.
 func suffix[T any](what, wanted string, all []T, name func(T) string) (T, error) {
 	for _, is := range []func(string) bool{
 		func(s string) bool { return s == wanted },
@@ -264,7 +268,7 @@ func action(t *bmv2json.Table, c *Command) (*target.ActionCall, error) {
 	return out, nil
 }
 
-// bytesOf reads a value of width bits.
+// bytesOf parses a value of width bits.
 func bytesOf(text string, width int) ([]byte, error) {
 	v, mask, _, err := number(text)
 	if err != nil {
@@ -313,8 +317,8 @@ func (r *runner) add(c *Command) error {
 	return r.sw.Pipeline.InsertEntry(t.Name, e)
 }
 
-// keyIndex finds the key for a name: the key's name, its last components, or p4c's form of the
-// name, which has a $ in place of brackets and $valid$ in place of valid.
+// keyIndex finds a table's key by a name. The name can be the key's name, its last components, or
+// p4c's form of the name, which has $ in place of brackets and $valid$ in place of valid.
 func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	var alternatives []string
 	for _, n := range []string{name, unbracket(name)} {
@@ -340,7 +344,7 @@ func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	return 0, fmt.Errorf("table %q has no key %q", t.Name, name)
 }
 
-// unbracket converts "extra$0.h" to "extra[0].h".
+// unbracket converts a name like "extra$0.h" to "extra[0].h".
 func unbracket(name string) string {
 	before, after, ok := strings.Cut(name, "$")
 	if !ok {
@@ -356,7 +360,7 @@ func unbracket(name string) string {
 	return before + "[" + after[:i] + "]" + after[i:]
 }
 
-// wildcard returns the match on a key that the command does not mention.
+// wildcard returns the match for a key that the command does not mention.
 func wildcard(k bmv2json.Key) target.FieldMatch {
 	zero := func() []byte { return make([]byte, (k.Width+7)/8) }
 	switch k.Kind {
@@ -410,7 +414,7 @@ func match(k bmv2json.Key, text string) (m target.FieldMatch, err error) {
 	case k.Kind == bmv2json.MatchTernary || k.Kind == bmv2json.MatchOptional:
 		m.Mask = ones(k.Width)
 		if mask != nil {
-			// Digits that are missing in front of the value are 0, and they matter.
+			// Digits that are missing in front of the value are 0. These digits matter.
 			all := new(big.Int).SetBytes(ones(k.Width))
 			written := new(big.Int).Lsh(big.NewInt(1), uint(digits+wildBits(text)))
 			written.Sub(written, big.NewInt(1))
@@ -428,7 +432,7 @@ func match(k bmv2json.Key, text string) (m target.FieldMatch, err error) {
 	return m, nil
 }
 
-// wildBits returns how many bits the *s of a number stand for.
+// wildBits returns the number of bits that the *s in a number represent.
 func wildBits(text string) int {
 	bits := 4
 	switch {

@@ -57,7 +57,7 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 }
 
-// TestCommandErrors runs commands that are well formed but do not fit the program.
+// TestCommandErrors runs commands that are syntactically correct but do not fit the program.
 func TestCommandErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"add nope k:1 set(v:1)":                                  `no table is called "nope"`,
@@ -109,7 +109,7 @@ func run(t *testing.T, program, text string) ([]string, error) {
 	return stf.Run(f, stf.Interp(p))
 }
 
-// TestDifferences states wrong expectations, one at a time, and checks the runner's message.
+// TestDifferences states one wrong expectation at a time, and checks the runner's message.
 func TestDifferences(t *testing.T) {
 	const chosen = "packet 0 08 0003 00000000 00 000000000000000000\n"
 	const left = "00d3 08 0003 00000000 00 000000000000000000"
@@ -145,7 +145,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestCommand runs the command, and checks its exit code and output.
+// TestCommand runs the command netcraq-stf, and checks its exit code and output.
 func TestCommand(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "netcraq-stf")
 	if out, err := exec.Command("go", "build", "-o", bin,

@@ -20,10 +20,10 @@ import (
 var update = flag.Bool("update", false,
 	"write the expectations of testdata/*.stf anew, from what the interp engine does")
 
-// psaProgram is the project's program for PSA.
+// psaProgram is the path of the project's PSA program, without extension.
 const psaProgram = "testdata/psa/psa"
 
-// programs are the project's own v1model programs under testdata.
+// programs returns the project's own v1model programs under testdata.
 func programs(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.p4")
@@ -36,13 +36,13 @@ func programs(t *testing.T) []string {
 	return files
 }
 
-// TestPrograms runs the project's own STF files. -update rewrites the expectations; TestAgainstBMv2
-// checks that they are right.
+// TestPrograms runs the project's own STF files. The flag -update rewrites their expectations.
+// TestAgainstBMv2 checks that they are right.
 func TestPrograms(t *testing.T) {
 	for _, p := range append(programs(t), psaProgram) {
 		file := p + ".stf"
 		if _, err := os.Stat(file); os.IsNotExist(err) {
-			continue // driven by a Go test
+			continue // a Go test runs this program
 		}
 		t.Run(filepath.Base(p), func(t *testing.T) {
 			if *update {
@@ -112,7 +112,7 @@ func writeExpectations(t *testing.T, program, file string) {
 	}
 }
 
-// TestCompiledPrograms compiles the programs again, if p4c is installed, and compares the output
+// TestCompiledPrograms compiles the programs again if p4c is installed, and compares the output
 // with the committed files.
 func TestCompiledPrograms(t *testing.T) {
 	for _, p := range append(programs(t), psaProgram) {

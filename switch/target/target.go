@@ -7,70 +7,73 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// The kinds of failure that a driver can distinguish. Errors of engines wrap one of them
+// The kinds of failure that a driver can distinguish. Errors of engines wrap one of these errors
 // (errors.Is), and name the operation and the entity.
 var (
-	ErrNotFound = errors.New("not found")      // no such table, entry, register index, group
-	ErrExists   = errors.New("already exists") // an entry with this match exists
-	// the declared size is reached
+	// there is no such table, entry, group or other object
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("already exists") // an entry with this match already exists
+	// the table has reached its declared size
 	ErrFull = errors.New("table is full")
-	// wrong width, unknown action for the table, missing field
+	// the value has a wrong width, the table lacks the action, or a field is missing
 	ErrInvalid   = errors.New("invalid argument")
-	ErrImmutable = errors.New("immutable") // const entries, const default action
-	// this engine cannot run the construct; the message names it
+	ErrImmutable = errors.New("immutable") // the entry or default action is const
+	// The engine cannot run a construct, which the message names.
 	ErrUnsupported = errors.New("not supported")
 	ErrNoPipeline  = errors.New("no pipeline is set") // nothing has been committed yet
-	// register, counter or meter index beyond the array
+	// the index is beyond the register, counter or meter array
 	ErrOutOfRange = errors.New("index out of range")
-	// no program has been loaded that is not running yet
+	// There is no program that is loaded but not running.
 	ErrNothingLoaded = errors.New("no program has been loaded that could be swapped in")
 )
 
-// FieldMatch is the match on one key of a table, in the table's key order. The key's kind
-// determines the fields that matter: exact: Value; lpm: Value and PrefixLen (bits); ternary and
-// optional: Value and Mask (same width; an all-zero mask is "don't care"); range: Value is the low
-// bound and Mask the high bound, both inclusive; valid: Value is one byte, 0 or 1.
+// FieldMatch is the match on one key of a table. Matches are in the order of the table's keys. The
+// key's match kind determines the fields that matter. For exact, it is Value. For lpm, these are
+// Value and PrefixLen (bits). For ternary and optional, these are Value and Mask, which have the
+// same width. An all-zero mask is "don't care". For range, Value is the low bound and Mask the high
+// bound, both inclusive. For valid, Value is one byte, 0 or 1.
 type FieldMatch struct {
 	Value     []byte
 	Mask      []byte
 	PrefixLen int
 }
 
-// ActionCall is an action with its parameters, in the action's declared order, each in its declared
-// width.
+// ActionCall is an action with its parameters. They are in the action's declared order, and each
+// has its declared width.
 type ActionCall struct {
 	Action string
 	Params [][]byte
 }
 
-// TableEntry is one entry. Exactly one of Action, Member and Group is set: a direct table has
-// actions, an indirect one (action profile or selector) has members or groups.
+// TableEntry is one entry. Exactly one of Action, Member and Group is set. The entries of a direct
+// table have actions. The entries of an indirect table (action profile or selector) have members or
+// groups.
 type TableEntry struct {
 	Match []FieldMatch
-	// for tables with ternary, range or optional keys only: the largest priority wins, as in
-	// P4Runtime (in BMv2 the smallest wins)
+	// Priority is only for tables with ternary, range or optional keys. The largest priority wins,
+	// as in P4Runtime. In BMv2 the smallest wins.
 	Priority int
 	Action   *ActionCall
 	Member   *uint32
 	Group    *uint32
-	IsConst  bool // read only: the entry is part of the program
+	IsConst  bool // read-only; set if the entry is part of the program
 }
 
-// CounterData is the value of one counter cell.
+// CounterData is the content of one counter cell.
 type CounterData struct {
 	Packets uint64
 	Bytes   uint64
 }
 
-// MeterRate is one rate of a two-rate three-colour meter: tokens per second (bytes or packets, by
-// the meter's declaration), and the burst in tokens.
+// MeterRate is one rate of a two-rate three-colour meter. It has tokens per second, and a burst in
+// tokens. A token is a byte or a packet, as the meter is declared.
 type MeterRate struct {
 	PerSecond uint64
 	Burst     uint64
 }
 
-// MeterConfig is the configuration of one meter cell (RFC 2698: CIR/CBS, PIR/PBS). A nil config
-// means every packet is green.
+// MeterConfig is the configuration of one meter cell (RFC 2698: CIR/CBS, PIR/PBS). With a nil
+// config, every packet is green.
 type MeterConfig struct {
 	Committed MeterRate
 	Peak      MeterRate
@@ -79,11 +82,11 @@ type MeterConfig struct {
 // Replica is one copy that a multicast group or clone session makes.
 type Replica struct {
 	Port     uint32
-	Instance uint16 // becomes egress_rid of the copy
+	Instance uint16 // egress_rid of the copy
 }
 
-// CloneSession is the configuration of a mirror session: the copies, and the number of bytes to
-// which each is truncated (0: not truncated).
+// CloneSession is the configuration of a clone session: the copies, and the number of bytes to
+// which each copy is truncated. 0 means that copies are not truncated.
 type CloneSession struct {
 	Replicas     []Replica
 	TruncateTo   int
@@ -91,22 +94,23 @@ type CloneSession struct {
 }
 
 // Pipeline is one committed program and its state. All methods are safe for concurrent use, also
-// with packets in flight; a packet sees each entity either before or after a write, never a
+// while packets are in flight. A packet sees each entity either before or after a write, never a
 // mixture.
 type Pipeline interface {
 	Program() *bmv2json.Program
 
 	InsertEntry(table string, e *TableEntry) error
 	ModifyEntry(table string, e *TableEntry) error
-	DeleteEntry(table string, e *TableEntry) error // the action is ignored
-	// in no particular order; const entries included and marked
+	DeleteEntry(table string, e *TableEntry) error // ignores the action in e
+	// Entries returns the entries in no particular order. Const entries are included and marked.
 	Entries(table string) ([]TableEntry, error)
-	// e.Match is empty; nil restores the program's own default
+	// SetDefault sets the default entry. e.Match must be empty. A nil e restores the program's own
+	// default entry.
 	SetDefault(table string, e *TableEntry) error
-	Default(table string) (*TableEntry, error) // nil if there is none
+	Default(table string) (*TableEntry, error) // nil if there is no default entry
 
-	// DirectCounter reads, and SetDirectCounter sets, the counter of the entry with e's match. As
-	// in BMv2, the default entry has no counter.
+	// DirectCounter reads the counter of the entry with the same match as e, and SetDirectCounter
+	// sets it. As in BMv2, the default entry has no counter.
 	DirectCounter(table string, e *TableEntry) (CounterData, error)
 	SetDirectCounter(table string, e *TableEntry, d CounterData) error
 	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
@@ -114,9 +118,9 @@ type Pipeline interface {
 
 	// Members and groups of an action profile ("act_prof" in the JSON). A member's weight is its
 	// number of buckets in the group. If insert is set, SetMember and SetGroup add a member or
-	// group (ErrExists if it exists); otherwise they change an existing one (ErrNotFound if it does
-	// not exist). A group without members is a hit that runs no action. A member or group cannot be
-	// deleted while an entry, a default entry or a group refers to it (ErrInvalid).
+	// group, or return ErrExists. Otherwise they change an existing member or group, or return
+	// ErrNotFound. A group without members is a hit that runs no action. While an entry, a default
+	// entry or a group refers to a member or group, deleting it returns ErrInvalid.
 	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
 	DeleteMember(profile string, id uint32) error
 	Members(profile string) (map[uint32]ActionCall, error)
@@ -129,33 +133,35 @@ type Pipeline interface {
 	ReadMeter(name string, index int) (*MeterConfig, error)
 	WriteMeter(name string, index int, c *MeterConfig) error
 	ReadRegister(name string, index int) ([]byte, error)
-	// ReadRegisters reads count cells from first on. Each cell is read atomically, but not the
-	// whole range.
+	// ReadRegisters reads count cells from cell first on. It reads each cell atomically, but not
+	// the whole range.
 	ReadRegisters(name string, first, count int) ([][]byte, error)
-	// AppendRegisters appends the cells to a slice, (width+7)/8 bytes each.
+	// AppendRegisters reads cells as ReadRegisters does, and appends them to a slice. Each cell has
+	// (width+7)/8 bytes.
 	AppendRegisters(to []byte, name string, first, count int) ([]byte, error)
 	WriteRegister(name string, index int, value []byte) error
 	// FillRegister sets every cell to value.
 	FillRegister(name string, value []byte) error
 
-	// SetValueSet replaces the members of a parser value set: each field of a member has a Value
+	// SetValueSet replaces the members of a parser value set. Each field of a member has a Value
 	// and, if only some of its bits matter, a Mask.
 	SetValueSet(name string, members [][]FieldMatch) error
 	ValueSet(name string) ([][]FieldMatch, error)
 
-	// SetMulticastGroup sets the replicas of a group, which may be an empty list; nil removes the
+	// SetMulticastGroup sets the replicas of a group. The list may be empty. A nil list removes the
 	// group. Ids are 1 to 65535 (ErrOutOfRange).
 	SetMulticastGroup(id uint32, replicas []Replica) error
 	MulticastGroups() map[uint32][]Replica
-	// SetCloneSession sets a session; nil removes it. Ids are 0 to 32767, as in BMv2
-	// (ErrOutOfRange).
+	// SetCloneSession sets a clone session. A nil s removes the session. Ids are 0 to 32767, as in
+	// BMv2 (ErrOutOfRange).
 	SetCloneSession(id uint32, s *CloneSession) error
 	CloneSessions() map[uint32]CloneSession
 
-	// Barrier makes the changes so far final: after it returns, no packet that has read the earlier
-	// state of a table, group, session or value set accesses a register any more. Call it once
-	// before acknowledging changes. Before that, such packets may still be in flight. Their earlier
-	// operations on registers stay, and they leave by their assigned port.
+	// Barrier makes all earlier changes final. After it returns, a packet that has read the earlier
+	// state of a table, group, session or value set does not access any register. Callers must call
+	// it once before they acknowledge changes. Before that, such packets may still be in flight.
+	// Their earlier operations on registers stay, and they leave through the port that they already
+	// selected.
 	Barrier() error
 }
 
@@ -165,13 +171,13 @@ type WeightedMember struct {
 	Weight int
 }
 
-// Port is a network interface that the switch drives under a data-plane port number.
+// Port is a network interface of the switch, together with its data-plane port number.
 type Port struct {
 	Number uint32
 	Iface  string
 }
 
-// PortCounters are a port's own counts, kept outside the program.
+// PortCounters are the counters of a port, which are independent of the program.
 type PortCounters struct {
 	RxPackets, RxBytes, TxPackets, TxBytes, TxDropped uint64
 }
@@ -179,19 +185,19 @@ type PortCounters struct {
 // Digest is one batch of learn_list data that the program sent with digest().
 type Digest struct {
 	Name   string
-	Fields [][]byte // in the learn list's order
+	Fields [][]byte // the values in the learn list's order
 }
 
-// Device is a switch: ports, and at most one committed pipeline.
+// Device is a switch: its ports, and at most one committed pipeline.
 type Device interface {
-	// Engine names the engine that runs the committed program and why it was chosen, for people
-	// ("interp: chosen with --engine").
+	// Engine returns the name of the engine that runs the committed program and why it was chosen,
+	// for people. For example, it returns "interp: chosen with --engine".
 	Engine() string
-	// Verify returns why prog cannot run here, wrapping ErrUnsupported with the construct and its
-	// place in the JSON; nil if it can.
+	// Verify checks whether prog can run here. If not, the error wraps ErrUnsupported and names the
+	// construct and its place in the JSON.
 	Verify(prog *bmv2json.Program) error
-	// Commit replaces the running program. State starts empty, except for const entries and
-	// defaults. No packet sees parts of both programs.
+	// Commit replaces the running program. The new program starts with empty state, except for
+	// const entries and defaults. No packet sees parts of both programs.
 	Commit(prog *bmv2json.Program) error
 	// Pipeline returns the committed pipeline, or nil.
 	Pipeline() Pipeline
@@ -200,41 +206,43 @@ type Device interface {
 	RemovePort(number uint32) error
 	Ports() map[Port]PortCounters
 
-	// PacketOut injects a frame (packet-out header included, as the program's parser expects it) as
-	// if it were received on the CPU port.
+	// PacketOut injects a frame as if it were received on the CPU port. The frame includes the
+	// packet-out header, as the program's parser expects it.
 	PacketOut(frame []byte) error
-	// OnPacketIn sets the function that gets the frames for the CPU port (packet-in header
-	// included). The function owns the frame.
+	// OnPacketIn sets the function that receives the frames for the CPU port, including their
+	// packet-in header. The function owns the frame.
 	OnPacketIn(func(frame []byte))
-	// OnDigest sets the function that gets the digests.
+	// OnDigest sets the function that receives the program's digests.
 	OnDigest(func(Digest))
-	// Now is the time since the device was made, by the clock of the program's timestamps. The
-	// clock continues while the machine is suspended, because read leases depend on it.
+	// Now returns the time since the device was created, on the clock of the program's timestamps.
+	// The clock continues while the machine is suspended, because read leases depend on it.
 	Now() time.Duration
 	Close() error
 }
 
-// Preparer is a Device that can build a pipeline while another one runs. P4Runtime's
+// Preparer is a Device that can build a pipeline while another pipeline is running. P4Runtime's
 // VERIFY_AND_SAVE and RECONCILE_AND_COMMIT need it.
 type Preparer interface {
-	// Prepare makes a pipeline for prog that packets do not pass yet. It can be read and written.
+	// Prepare creates a pipeline for prog. It can be read and written, but packets do not pass it
+	// yet.
 	Prepare(prog *bmv2json.Program) (Pipeline, error)
-	// Activate commits a pipeline from Prepare. No packet is processed between the call of handOver
-	// (if not nil), which can copy state that packets change, and the first packet in the new
-	// pipeline. If handOver fails, nothing changes.
+	// Activate commits a pipeline that Prepare created. If handOver is not nil, Activate calls it,
+	// and it can copy state that packets change. The device processes no packet from the call of
+	// handOver until the first packet in the new pipeline. If handOver fails, nothing changes.
 	Activate(p Pipeline, handOver func() error) error
 }
 
-// QueueSetter is a [Device] with queues between ingress and egress: one for each port and priority;
-// the larger priority is served first. A nil port or priority means all.
+// QueueSetter is a [Device] with queues between ingress and egress, one for each port and priority.
+// The queue with the larger priority is served first. A nil port or priority means all.
 type QueueSetter interface {
-	// SetQueueDepth sets the highest number of waiting packets; a full queue drops new packets.
+	// SetQueueDepth sets the largest number of waiting packets. A full queue drops new packets.
 	SetQueueDepth(port *uint32, priority *int, packets int) error
-	// SetQueueRate sets the highest number of packets per second that leave; 0: no limit.
+	// SetQueueRate sets the largest number of packets per second that leave a queue. 0 means no
+	// limit.
 	SetQueueRate(port *uint32, priority *int, perSecond uint64) error
 }
 
-// CRC are the parameters of a CRC of 16 or 32 bits, by their names in the catalogue of CRCs.
+// CRC has the parameters of a 16-bit or 32-bit CRC, with the names that the catalogue of CRCs uses.
 type CRC struct {
 	Polynomial, Init, XorOut uint32
 	ReflectIn, ReflectOut    bool
@@ -242,12 +250,13 @@ type CRC struct {
 
 // CRCSetter is a [Pipeline] that can change the parameters of the program's custom CRCs.
 type CRCSetter interface {
-	// SetCRC sets the parameters of the named calculation (ErrNotFound), whose algorithm must be
-	// crc16_custom or crc32_custom (ErrInvalid).
+	// SetCRC sets the parameters of the named calculation. If there is none, it returns
+	// ErrNotFound. If the algorithm is neither crc16_custom nor crc32_custom, it returns
+	// ErrInvalid.
 	SetCRC(calculation string, c CRC) error
 }
 
-// SplitCells splits the result of AppendRegisters on nil into its count cells.
+// SplitCells splits the result of AppendRegisters, called with a nil slice, into its count cells.
 func SplitCells(cells []byte, count int) [][]byte {
 	out := make([][]byte, count)
 	for i := range out {

@@ -11,9 +11,9 @@
 // 0), however many there are, and routes the inner packet. A program at tc sees the first tag in
 // the frame's metadata, and the others in the frame. So the code skips such tags.
 //
-// Fragments: a packet needs a first fragment, and each first fragment contains the ports, because a
+// A fragmented packet needs a first fragment. Each first fragment contains the ports, because a
 // fragment that is followed by others has at least 8 bytes (RFC 791), and the ports are in the
-// first 4. A second, overlapping first fragment contains ports of its own. So the matcher ignores
+// first 4. A second, overlapping first fragment contains ports of its own. So the code ignores
 // later fragments, which have no ports.
 //
 // It imports no other package of this project.

@@ -15,13 +15,13 @@ import (
 
 const dropped, plain, passed = udpmatch.Drop, udpmatch.Plain, udpmatch.Pass
 
-// program is a program that returns the function's verdict on a frame.
+// program loads a program that returns the function's verdict on a frame.
 func program(t *testing.T, xdp bool, r udpmatch.Rules) *ebpf.Program {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for eBPF")
 	}
-	// The function itself, after the instructions that load its arguments.
+	// The program is the function itself, after the instructions that load its arguments.
 	kind := ebpf.SchedCLS
 	if xdp {
 		kind = ebpf.XDP
@@ -33,8 +33,8 @@ func program(t *testing.T, xdp bool, r udpmatch.Rules) *ebpf.Program {
 	return p
 }
 
-// TestVerdicts runs the code on frames, in the forms for tc and for XDP. (For tc, the test gives
-// the kernel the complete frame: no tag is in the metadata.)
+// TestVerdicts runs the code for tc and for XDP on frames. For tc, the test passes the complete
+// frame to the kernel, so no tag is in the metadata.
 func TestVerdicts(t *testing.T) {
 	const ours, to, other = 20035, 20037, 9
 	packet := func(from, dst uint16, change func(*udptest.Packet)) udptest.Packet {
@@ -67,7 +67,7 @@ func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		frame []byte
-		// the verdict if tags are looked through, and if tagged frames are dropped (Untagged)
+		// The verdict if the code looks through tags, and if it drops tagged frames (Untagged).
 		look, untagged int
 	}{
 		{"to the port", whole, plain, plain},
@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-	// With only the port to which nobody may send, no packet is Plain.
+	// If the rules only have a port to which nobody may send, no packet is Plain.
 	for frame, want := range map[string]uint32{string(whole): passed,
 		string(packet(other, to, options).Frame()): dropped} {
 		if got, err := program(t, false, udpmatch.Rules{To: to}).Run(

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// TestClockGoesOn: the program's clock continues while the machine is suspended. The test simulates
-// an hour of suspension.
+// TestClockGoesOn checks that the program's clock continues while the machine is suspended. The
+// test simulates an hour of suspension.
 func TestClockGoesOn(t *testing.T) {
 	asleep := time.Duration(0)
 	now = func() clock.Time { return clock.Now().Add(asleep) }

@@ -17,29 +17,29 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Options are the parameters of New. The zero value is a switch without a CPU port.
+// Options are the parameters of New. The zero value describes a switch without a CPU port.
 type Options struct {
-	// Why is the reason for choosing this engine, in messages.
+	// Why is the reason for choosing this engine, for messages.
 	Why string
-	// CPUPort is the port of packet-in and packet-out. 0: none.
+	// CPUPort is the port of packet-in and packet-out, or 0 if there is none.
 	CPUPort uint32
-	// DropPort is the egress port that means drop. 0 means 511.
+	// DropPort is the egress port that drops a packet. 0 means 511.
 	DropPort uint32
-	// Seed seeds the program's random numbers.
+	// Seed is the seed of the program's random numbers.
 	Seed uint64
-	// OnlyUDP, if not 0, is the only UDP port whose packets the program gets: IPv4 packets to or
-	// from it, untagged, unfragmented and without options. Other frames are for the host. The
-	// host's stack also gets a copy of every frame for the program, so a switch that shares
-	// interfaces must filter these out.
+	// OnlyUDP, if not 0, is the only UDP port whose packets the program receives: IPv4 packets to
+	// or from this port, untagged, unfragmented and without options. All other frames are for the
+	// host. The host's stack also receives a copy of every frame for the program, so a switch that
+	// shares interfaces must filter these copies out.
 	OnlyUDP uint16
-	// Priorities is the number of priorities that each port has, as in [interp.NewQueues]; 0 means
+	// Priorities is the number of queue priorities of each port, as in [interp.NewQueues]. 0 means
 	// 1.
 	Priorities int
-	// Events gets the steps of each packet's processing; nil: no events.
+	// Events receives the steps of each packet's processing. If it is nil, there are no events.
 	Events interp.Events
-	// Log receives the switch's messages. nil means slog.Default().
+	// Log receives the switch's messages. If it is nil, the switch uses slog.Default().
 	Log *slog.Logger
-	// Ports are the options of the ports. Its Log is set from Log.
+	// Ports has the options of the ports. New sets its field Log to Log.
 	Ports ports.Options
 }
 
@@ -55,23 +55,23 @@ type Device struct {
 	log   *slog.Logger
 	start clock.Time
 	ports *ports.Set
-	outs  chan struct{} // a token for each packet-out that is waiting
+	outs  chan struct{} // contains a token for each packet-out that is waiting
 
 	pipe     atomic.Pointer[interp.Pipeline]
 	onPacket atomic.Pointer[func([]byte)]
 	onDigest atomic.Pointer[func(target.Digest)]
 
-	noPort atomic.Uint64 // frames for missing ports
+	noPort atomic.Uint64 // number of frames for ports that do not exist
 	depths queueDepths
 	queues *interp.Queues
-	leave  *time.Timer // wakes the packet thread when a packet may leave its queue
+	leave  *time.Timer // wakes the packet thread when a waiting packet may leave its queue
 
 	peersMu sync.Mutex              // guards home and peers
-	home    *attach.Namespace       // the switch's own namespace, opened when a port needs it
-	peers   map[uint32]*attach.Peer // other ends of veths, by port
+	home    *attach.Namespace       // the switch's own namespace, opened once a port needs it
+	peers   map[uint32]*attach.Peer // other ends of veth pairs, by port
 
-	// The following fields belong to the packet thread.
-	leaveAt   time.Duration // when the timer fires; 0: it is not set
+	// Fields that belong to the packet thread.
+	leaveAt   time.Duration // when the timer leave fires; 0 if it is not set
 	buf       interp.Buffer
 	bugLogged bool
 	closing   sync.Once
@@ -82,7 +82,7 @@ var (
 	_ target.Preparer = (*Device)(nil)
 )
 
-// New makes a switch without ports and without a program: it drops everything.
+// New creates a switch without ports and without a program. It drops everything.
 func New(opts Options) (*Device, error) {
 	d := &Device{opts: opts, log: opts.Log, start: now(), outs: make(chan struct{}, maxPacketOuts),
 		peers: map[uint32]*attach.Peer{}}
@@ -101,8 +101,8 @@ func New(opts Options) (*Device, error) {
 	return d, nil
 }
 
-// PacketOut implements target.Device. It returns before the frame has been processed; the frame
-// must no longer be changed.
+// PacketOut implements target.Device. It returns before the frame has been processed. The caller
+// must not change the frame afterwards.
 func (d *Device) PacketOut(frame []byte) error {
 	if d.opts.CPUPort == 0 {
 		return fmt.Errorf("this switch has no CPU port (start it with --cpu-port N), "+
@@ -132,7 +132,7 @@ func (d *Device) OnDigest(f func(target.Digest)) { d.onDigest.Store(&f) }
 // Now implements target.Device.
 func (d *Device) Now() time.Duration { return time.Duration(now() - d.start) }
 
-// Close implements target.Device: it detaches all ports and restores their interfaces' settings.
+// Close implements target.Device. It detaches all ports and restores their interfaces' settings.
 func (d *Device) Close() error {
 	err := errors.New("closed before")
 	d.closing.Do(func() {
@@ -144,7 +144,7 @@ func (d *Device) Close() error {
 	return err
 }
 
-// frame processes a frame in the program. Packet thread only.
+// frame runs the program on a frame. Only the packet thread may call it.
 func (d *Device) frame(port uint32, frame []byte) {
 	p := d.pipe.Load()
 	if p == nil {
@@ -156,7 +156,7 @@ func (d *Device) frame(port uint32, frame []byte) {
 	d.planDeparture(p)
 }
 
-// depart processes the packets whose time in a queue is over. Packet thread only.
+// depart processes the packets that may leave their queues now. Only the packet thread may call it.
 func (d *Device) depart() {
 	d.leaveAt = 0
 	p := d.pipe.Load()
@@ -179,7 +179,7 @@ func (d *Device) planDeparture(p *interp.Pipeline) {
 	d.leave.Reset(max(0, at-d.Now()))
 }
 
-// emit sends the engine's outgoing frames. Packet thread only.
+// emit sends the frames that the engine has output. Only the packet thread may call it.
 func (d *Device) emit() {
 	for i := range d.buf.Outs {
 		out := &d.buf.Outs[i]
@@ -195,9 +195,9 @@ func (d *Device) emit() {
 	}
 }
 
-// process runs the engine, for a frame or for waiting packets, and reports whether it returned
-// normally. If a frame triggers a defect of the engine, only that frame is lost, and it is logged,
-// once.
+// process runs the engine, for a frame or for waiting packets. It reports whether the engine
+// returned normally. If a frame triggers a defect of the engine, only that frame is lost. process
+// logs this once.
 func (d *Device) process(port uint32, frame []byte, run func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -18,7 +18,7 @@ func (d *Device) Engine() string {
 	return "interp: " + d.opts.Why
 }
 
-// LevelTrace is the log level of each packet's steps in the program. It is below slog's lowest.
+// LevelTrace is the log level of each packet's steps in the program. It is below slog.LevelDebug.
 const LevelTrace = slog.LevelDebug - 4
 
 func (d *Device) engineOptions() interp.Options {
@@ -72,7 +72,7 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 		return fmt.Errorf("activating a pipeline of another engine (%T): %w", p, target.ErrInvalid)
 	}
 	var err error
-	// Functions on the packet thread run between two packets.
+	// Do runs a function on the packet thread between two packets.
 	if doErr := d.ports.Do(func() {
 		if handOver != nil {
 			err = handOver()

@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestOfUDPPort: a packet of the program's port comes in all encapsulations, in the form of package
-// ports (with its tags put back). The program gets only the plain one.
+// TestOfUDPPort sends a packet of the program's port in all encapsulations, as package ports
+// delivers it (with its tags put back). The program must receive only the packet without
+// encapsulation.
 func TestOfUDPPort(t *testing.T) {
 	const port, other = 20035, 9
 	for _, ports := range [][2]uint16{{other, port}, {port, other}, {other, other}} {

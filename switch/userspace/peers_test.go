@@ -15,9 +15,9 @@ import (
 
 const inNamespace = "NETCRAQ_USERSPACE_TEST_NETNS"
 
-// TestFinishedFrames: the sender at the other end of a veth splits its segments to the MTU while
-// the switch uses the port, unless all TCP belongs to the host. The test runs in a network
-// namespace of its own.
+// TestFinishedFrames checks that, while the switch uses a port, the sender at the other end of the
+// veth splits its segments to the MTU. This must not happen if all TCP belongs to the host. The
+// test runs in a network namespace of its own.
 func TestFinishedFrames(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		if os.Geteuid() != 0 {

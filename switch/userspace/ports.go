@@ -26,8 +26,9 @@ func (d *Device) AddPort(p target.Port) error {
 }
 
 // finishFrames makes the other end of a veth send frames as on a wire. The ports' rings only have
-// room for the MTU, but a sender with segmentation offload sends frames of 64 kB. With OnlyUDP all
-// TCP belongs to the host, which benefits from segmentation.
+// room for frames of the MTU, but a sender with segmentation offload sends frames of 64 kB. With
+// OnlyUDP, finishFrames does nothing, because all TCP belongs to the host, which benefits from
+// segmentation offload.
 func (d *Device) finishFrames(p target.Port) error {
 	link, err := netlink.LinkByName(p.Iface)
 	veth, is := link.(*netlink.Veth)
@@ -48,7 +49,7 @@ func (d *Device) finishFrames(p target.Port) error {
 	return err
 }
 
-// releasePeer restores the settings of a port's other end.
+// releasePeer restores the settings of the other end of a port's veth pair.
 func (d *Device) releasePeer(number uint32) {
 	d.peersMu.Lock()
 	defer d.peersMu.Unlock()
@@ -58,7 +59,7 @@ func (d *Device) releasePeer(number uint32) {
 	}
 }
 
-// releasePeers restores the settings of all ports' other ends.
+// releasePeers restores the settings of the other ends of all ports' veth pairs.
 func (d *Device) releasePeers() {
 	d.peersMu.Lock()
 	defer d.peersMu.Unlock()
@@ -89,7 +90,7 @@ func (d *Device) Ports() map[target.Port]target.PortCounters {
 	return out
 }
 
-// received handles a frame from an interface.
+// received handles a frame that arrived at an interface.
 func (d *Device) received(port uint32, frame []byte) {
 	if d.opts.OnlyUDP == 0 || ofUDPPort(frame, d.opts.OnlyUDP) {
 		d.frame(port, frame)

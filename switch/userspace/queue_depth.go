@@ -8,17 +8,17 @@ import (
 	"github.com/netcraq/netcraq/switch/queues"
 )
 
-// queueDepths holds the number of packets that wait at each port. They are counted only while the
-// running program uses them.
+// queueDepths holds the number of packets that wait at each port. The switch counts them only while
+// the running program reads queue depths.
 type queueDepths struct {
 	mu    sync.Mutex
 	watch *queues.Watch
 	ended bool
 
-	byPort sync.Map // uint32 → *atomic.Uint32
+	byPort sync.Map // port number (uint32) -> *atomic.Uint32
 }
 
-// of returns a port's depth.
+// of returns the number of packets that wait at a port.
 func (q *queueDepths) of(port uint32) uint32 {
 	if v, ok := q.byPort.Load(port); ok {
 		return v.(*atomic.Uint32).Load()
@@ -31,7 +31,7 @@ func (q *queueDepths) set(port, depth uint32) {
 	v.(*atomic.Uint32).Store(depth)
 }
 
-// stop ends the counting for good.
+// stop ends the counting permanently.
 func (q *queueDepths) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +42,7 @@ func (q *queueDepths) stop() {
 	}
 }
 
-// watchQueues starts or stops counting, as a program requires.
+// watchQueues starts or stops counting, depending on whether the program reads queue depths.
 func (d *Device) watchQueues(p *interp.Pipeline) {
 	q := &d.depths
 	q.mu.Lock()
@@ -59,7 +59,7 @@ func (d *Device) watchQueues(p *interp.Pipeline) {
 	}
 }
 
-// portNames returns the ports' interfaces.
+// portNames returns the names of the ports' interfaces.
 func (d *Device) portNames() map[uint32]string {
 	out := map[uint32]string{}
 	for n, s := range d.ports.Ports() {

@@ -18,94 +18,94 @@ import (
 
 // Error Error is a failure that the API reports.
 type Error struct {
-	// Code For programs.
+	// Code The kind of failure, for programs.
 	Code string `json:"code"`
 
-	// Message For people.
+	// Message What failed, for people.
 	Message string `json:"message"`
 
-	// SettledMillis `settledMillis` is set if a key's name is not found (`not_found`). It has the meaning of Key's field.
+	// SettledMillis `settledMillis` is set if a key's name is not found (`not_found`). It has the meaning of Key.SettledMillis.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
-	// WatchedAt `watchedAt`, with `failed_precondition` of a watch, is the UDP port of the server that watches at the same host. A server that can open that port knows that the other one has ended, and may take its place.
+	// WatchedAt `watchedAt` is set if a watch is refused with `failed_precondition`, because another server watches from the same host. It is the UDP port of that server. If the caller can open this port, that server has ended, and the caller may replace it.
 	WatchedAt *uint16 `json:"watchedAt,omitempty"`
 }
 
 // Key Key is a key that is placed in the network.
 type Key struct {
-	// Chain The name of its chain.
+	// Chain The name of the key's chain.
 	Chain string `json:"chain"`
 
-	// Error In the answer to a list: why this key was not placed.
+	// Error In the answer to a request for several keys: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
-	// KeyId The number by which packets name the key.
+	// KeyId The number that identifies the key in packets.
 	KeyId uint32 `json:"keyId"`
 
 	// Name The name of the key.
 	Name string `json:"name"`
 
-	// Realm The realm that a caller needs access to.
+	// Realm The realm to which a caller needs access to use the key.
 	Realm *string `json:"realm,omitempty"`
 
-	// SettledMillis `settledMillis`, in answers about one key, is a time in milliseconds. For at least that long, no other KEY_ID that the name had before could be read or written, and none will be again.
+	// SettledMillis `settledMillis` is set in answers about one key. For at least that many milliseconds, none of the other KEY_IDs that the name had earlier could be read or written. None of them can be read or written in the future either.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
-	// Slot Its slot in the registers of the chain's switches.
+	// Slot The key's slot in the registers of the chain's switches.
 	Slot int `json:"slot"`
 
-	// State With ?state=1: what each member holds, head first.
+	// State `state`, with ?state=1, lists what each member of the chain holds for the key, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
+	// Unwritten `unwritten` is the version of the key's name, if the key was added without a value and has not been written since. The value 0 means that the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
-	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its key gets another KEY_ID. See docs/consistency.md.
+	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the key's name: add the two as unsigned 64-bit numbers. The versions of a name only grow, even when the key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
 // KeyQuota KeyQuota bounds the keys whose names start with a prefix, in all chains. The controller checks it and adds the key in one atomic step.
 type KeyQuota struct {
-	// Keys Maximum number of these keys, including the new one.
+	// Keys Maximum number of keys with the prefix, including the new key.
 	Keys int `json:"keys"`
 
-	// Prefix The quota counts the keys whose names begin with this prefix; the new key must be one of them.
+	// Prefix The quota counts the keys whose names begin with this prefix; the new key's name must, too.
 	Prefix string `json:"prefix"`
 }
 
-// KeyRequest KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
+// KeyRequest KeyRequest is the body of POST /v1/keys. The controller chooses the chain of the key.
 type KeyRequest struct {
-	// Chains `chains` in which it may be placed; empty: all.
+	// Chains `chains` in which the key may be placed; empty means all chains.
 	Chains *[]string `json:"chains,omitempty"`
 
 	// Name The name of the key, which may not be empty.
 	Name string `json:"name"`
 
-	// Node `node` is the node that asks. The controller bounds the node's keys in each chain, so that other nodes have room. "": an unknown caller, whose keys are not bounded.
+	// Node `node` is the node that requests the key. The controller limits the number of keys that a node has in each chain, so that other nodes have room. If Node is empty, the caller is unknown, and its keys are not limited.
 	Node *string `json:"node,omitempty"`
 
-	// Quota If given, the key is added only within this quota.
+	// Quota If set, the controller adds the key only within this quota.
 	Quota *KeyQuota `json:"quota,omitempty"`
 
-	// Value As in KeySpec. A key that exists already keeps its value.
+	// Value `value` is the key's first value, as in KeySpec. A key that already exists keeps its value.
 	Value *[]byte `json:"value,omitempty"`
 }
 
 // KeyState KeyState is what one switch holds for a key, according to its FETCH_REPLY.
 type KeyState struct {
-	// Length Bytes in use; -1: no value (never written, or deleted).
+	// Length Length of the value in bytes; -1 if the key has no value (never written, or deleted).
 	Length int `json:"length"`
 
-	// Newest The newest accepted version; equal to the committed one where the slot is clean.
+	// Newest The newest accepted version; it equals the committed version if the slot is clean.
 	Newest string `json:"newest"`
 
-	// Request Number of that write's request in the session.
+	// Request The number, in its session, of the request that wrote the newest accepted version.
 	Request *uint32 `json:"request,omitempty"`
 
 	// Session The session that wrote the newest accepted version.
 	Session *uint16 `json:"session,omitempty"`
 
-	// Status OK, NOT_FOUND, DIRTY, or UNREACHABLE if the switch did not answer.
+	// Status OK, NOT_FOUND or DIRTY; UNREACHABLE if the switch did not answer.
 	Status string `json:"status"`
 
 	// Switch The name of the switch.
@@ -114,76 +114,76 @@ type KeyState struct {
 	// Value The committed value, base64 in JSON.
 	Value *[]byte `json:"value,omitempty"`
 
-	// Version The committed version: chain epoch (16 bits), sequence (48 bits).
+	// Version The committed version: the chain's epoch (16 bits) and the sequence (48 bits).
 	Version string `json:"version"`
 }
 
-// RequestedKey RequestedKey answers KeyRequest.
+// RequestedKey RequestedKey is the answer to a KeyRequest.
 type RequestedKey struct {
-	// Chain The name of its chain.
+	// Chain The name of the key's chain.
 	Chain string `json:"chain"`
 
-	// Created False: the key existed already.
+	// Created Whether this request created the key; false if the key already existed.
 	Created bool `json:"created"`
 
-	// Error In the answer to a list: why this key was not placed.
+	// Error In the answer to a request for several keys: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
-	// KeyId The number by which packets name the key.
+	// KeyId The number that identifies the key in packets.
 	KeyId uint32 `json:"keyId"`
 
 	// Name The name of the key.
 	Name string `json:"name"`
 
-	// Realm The realm that a caller needs access to.
+	// Realm The realm to which a caller needs access to use the key.
 	Realm *string `json:"realm,omitempty"`
 
-	// SettledMillis `settledMillis`, in answers about one key, is a time in milliseconds. For at least that long, no other KEY_ID that the name had before could be read or written, and none will be again.
+	// SettledMillis `settledMillis` is set in answers about one key. For at least that many milliseconds, none of the other KEY_IDs that the name had earlier could be read or written. None of them can be read or written in the future either.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
-	// Slot Its slot in the registers of the chain's switches.
+	// Slot The key's slot in the registers of the chain's switches.
 	Slot int `json:"slot"`
 
-	// State With ?state=1: what each member holds, head first.
+	// State `state`, with ?state=1, lists what each member of the chain holds for the key, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
+	// Unwritten `unwritten` is the version of the key's name, if the key was added without a value and has not been written since. The value 0 means that the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
-	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its key gets another KEY_ID. See docs/consistency.md.
+	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the key's name: add the two as unsigned 64-bit numbers. The versions of a name only grow, even when the key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
-// Session Session is a session id and the number of its first request. That number is above all that any switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0, because the holder knows which numbers it has used.
+// Session Session is a session id, with the number to use for the first request. That number is greater than every request number that a switch has recorded for earlier holders of the id. In the answer to a renewal NextRequest is 0, because the holder knows which numbers it has used.
 type Session struct {
 	// Id The id in the header of the session's packets.
 	Id uint16 `json:"id"`
 
-	// NextRequest The number of the first request; 0 in the answer to a keepalive.
+	// NextRequest The number to use for the first request; 0 in the answer to a renewal of the lease.
 	NextRequest uint32 `json:"nextRequest"`
 }
 
 // Sessions Sessions is a lease on session ids. The controller gives the ids to no other client until the lease runs out.
 type Sessions struct {
-	// Lease Names the lease in keepalives and in its release.
+	// Lease Identifies the lease in requests that renew or release it.
 	Lease string `json:"lease"`
 
 	// Sessions The leased sessions.
 	Sessions *[]Session `json:"sessions"`
 
-	// TtlSeconds Keep it alive (PUT) within this time.
+	// TtlSeconds The lease expires unless it is renewed (PUT) within this many seconds.
 	TtlSeconds int `json:"ttlSeconds"`
 }
 
 // SessionsRequest SessionsRequest is the body of POST /v1/sessions.
 type SessionsRequest struct {
-	// Address `address` is the client's own IPv4 address in the network. Only this host can use the sessions, and only at its own port of its switch. The address can be left out if hosts may use sessions that they have not leased.
+	// Address `address` is the client's own IPv4 address in the network. Only this host can use the sessions, and only through its own port of its switch. The address can be left out if hosts may use sessions that they have not leased.
 	Address *string `json:"address,omitempty"`
 
-	// Count How many sessions, 1 or more; each session has at most one write under way.
+	// Count Number of sessions to lease, at least 1; each session can have one write in flight.
 	Count int `json:"count"`
 
-	// Owner For people: shown in events.
+	// Owner A name for people, which events show.
 	Owner *string `json:"owner,omitempty"`
 }
 

@@ -37,15 +37,15 @@ ATTACKS = (
     "vxlan",
     "mutated",
 )
-"""The verbs of testpod's attack, but for the flood."""
+"""The verbs of testpod's attack, except for the flood."""
 
 COUNTED = ("reads", "writes", "sessions", "stamped", "acks")
-"""Those that come to the switch as they are, under the pod's own address: each packet is counted
-there.
+"""Verbs whose packets reach the switch unchanged, with the pod's own address. The switch counts
+each of these packets.
 """
 
 SPACE, OTHER = "fast", "neighbour"
-"""Two namespaces. The keys of the first are what is attacked."""
+"""Two namespaces. The attacks are on the keys of the first one."""
 
 FLOOD = 10
 """Seconds of the flood."""

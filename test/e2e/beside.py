@@ -18,22 +18,22 @@ from e2e.kubectl import until
 from e2e.node import Node, NodeError
 
 TURNS = 15
-"""Pairs of measurements of a kind."""
+"""Pairs of measurements of each kind: one without NetCRAQ, one with it."""
 
 ROUNDS = 4
-"""At most so many times as many pairs, where the first are not enough on a busy machine."""
+"""On a busy machine, up to this many times TURNS pairs are measured, until the result is LEAST."""
 
 LEAST = 0.97
-"""Of the speed without NetCRAQ."""
+"""The least accepted speed with NetCRAQ, as a part of the speed without it."""
 
 SETTLE = 5
-"""Seconds without a change after which none is to come."""
+"""A node that has not changed for this many seconds counts as stable."""
 
 _before: dict[str, tuple[int, str]] = {}
-"""Of each node by name: its first process, and its picture, before NetCRAQ came."""
+"""By node name: the first process and the picture of the node before NetCRAQ was installed."""
 
 OF_A_POD = re.compile(r"\bveth[0-9a-f]+\b")
-"""Names the node's end of a pod's interface."""
+"""Matches the name of the node's end of a pod's interface."""
 
 MADE_ANEW = (
     (OF_A_POD, "veth"),
@@ -43,18 +43,18 @@ MADE_ANEW = (
     (re.compile(r"\b8000\.(?:[0-9a-f]{1,2}:){5}[0-9a-f]{1,2}\b"), "BRIDGE"),
     (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
     (re.compile(r"\bfe80::[0-9a-f:]+"), "LINK-LOCAL"),
-    # whether a bridge has an active port: the pods may be on other nodes than before
+    # whether a bridge has an active port, because the pods may be on other nodes than before
     (re.compile(r"\bNO-CARRIER,|,LOWER_UP\b| linkdown\b"), ""),
     (re.compile(r"\bstate (?:UP|DOWN|UNKNOWN)\b"), "state"),
 )
-"""What interfaces have otherwise when they are made anew, whoever makes them."""
+"""Properties that differ whenever an interface is made again, and what replaces them."""
 
 OF_ANOTHER_POD = (
     (re.compile(r"\b\d+(?:\.\d+){3}\b"), "ADDRESS"),
     (re.compile(r"\bport_(id|no) 0x[0-9a-f]+\b"), r"port_\1"),
     (re.compile(r"\bdesignated_port \d+\b"), "designated_port"),
 )
-"""And what another pod's has otherwise."""
+"""Properties in which another pod's interface differs as well."""
 
 
 def there(cluster: Cluster) -> str:

@@ -52,10 +52,10 @@ go.mod pins.
 """
 
 AGENT = ("netcraq-agent", "netcraq-cni", "netcraqctl", "loopback", "host-local", "portmap", "bandwidth")
-"""What is in the agent's image."""
+"""The programs in the agent's image."""
 
 STATIC = '-s -w -linkmode external -extldflags "-static"'
-"""A static binary with C++ in it: DuckDB, which is in a Go module of its own."""
+"""Linker flags for a static binary with C++ code: DuckDB, which has a separate Go module."""
 
 Say = Callable[[str], None]
 

@@ -34,16 +34,16 @@ from e2e import (
 from e2e.acceptance import Check
 
 QUICK_START = "quick-start"
-"""It installs NetCRAQ itself, so it takes a cluster of its own: --only quick-start."""
+"""This check installs NetCRAQ itself, so it needs a separate cluster: --only quick-start."""
 
 CONFORMANCE = "conformance"
 """Kubernetes' own tests, which take from minutes to hours: make conformance."""
 
 DIST = "dist"
-"""It installs a release, so it takes a cluster of its own: --only dist."""
+"""This check installs a release, so it needs a separate cluster: --only dist."""
 
 IF_NAMED = (QUICK_START, DIST, CONFORMANCE)
-"""Those that are made only if --only names them."""
+"""Checks that run only if --only names them."""
 
 OWN: dict[str, Check | str] = {
     QUICK_START: quickstart.quick_start,
@@ -77,8 +77,8 @@ OWN: dict[str, Check | str] = {
     "blackout": failure.blackout,
     "remove": lifecycle.remove,
 }
-"""In this order, where NetCRAQ is the cluster's network. A string is the name of a method of the
-comparison.
+"""The checks, in their order, if NetCRAQ is the cluster's network. A string is the name of a
+method of the comparison.
 """
 
 CHAINED: dict[str, Check | str] = {
@@ -96,7 +96,7 @@ CHAINED: dict[str, Check | str] = {
     "power": failure.power_off,
     "leaves": beside.leaves,
 }
-"""In this order, where NetCRAQ is put behind the cluster's network."""
+"""The checks, in their order, if NetCRAQ is chained after the cluster's network."""
 
 SEVERAL: dict[str, Check | str] = {
     "ready": acceptance.ready,
@@ -110,7 +110,7 @@ SEVERAL: dict[str, Check | str] = {
     "kills": kills.kills,
     "kubeadm-upgrade": kubeadm_upgrade.upgrade,
 }
-"""In this order, where there are several control-plane nodes."""
+"""The checks, in their order, if the cluster has several control-plane nodes."""
 
 NEED_GATEWAY = (
     "workload-without",
@@ -132,11 +132,11 @@ NEED_GATEWAY = (
     "power",
     "blackout",
 )
-"""Those that need the gateway, or the chain, which needs the gateway to be of any use."""
+"""Checks that need the gateway, or that need the chain, which is useless without a gateway."""
 
 
 IN_EVERY_FAMILY = ("ready", "system", "families", "policies", "chain", "node-api", "placed", "power")
-"""Those that are made where there is IPv6. The others know IPv4 addresses."""
+"""Checks that run in a cluster with IPv6. The others can only use IPv4 addresses."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "joins": ("there",),
@@ -154,14 +154,14 @@ NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("seen", "leader-killed", "etcd-leader-off", "member-replaced", "cut-in-two", "kills"), ("chain",)),
     "kubeadm-upgrade": ("chain",),
 }
-"""What has to be made before a check, of what the cluster has."""
+"""By check: the checks that must run before it, if the cluster has them."""
 
 CLUSTERS = {
     "--cni own": OWN,
     "--cni bridge, ptp or flannel": CHAINED,
     "--control-planes 3": SEVERAL,
 }
-"""The kinds of clusters, by what is typed for them."""
+"""The kinds of clusters, by the command-line option that selects them."""
 
 
 def of(cni: str, control_planes: int) -> dict[str, Check | str]:
@@ -183,7 +183,7 @@ def with_needs(only: Sequence[str], wanted: Iterable[str]) -> list[str]:
 
 
 def refusal(only: Sequence[str], cni: str, control_planes: int, *, gateway: bool = True) -> str:
-    """Why the checks that ``only`` names cannot run in such a cluster; "" if they can."""
+    """The reason why such a cluster cannot run the checks in ``only``; "" if it can."""
     there = [name for name in of(cni, control_planes) if gateway or name not in NEED_GATEWAY]
     said = [_why(name, there, of(cni, control_planes)) for name in only if name not in there]
     return "\n".join([*said, f"this cluster's checks are: {', '.join(there)}"]) if said else ""

@@ -22,7 +22,7 @@ from e2e.node import Node, NodeError, mount_points
 from e2e.other_network import OtherNetwork, other
 
 NEEDED = ("containerd", "runc", "ctr", "conntrack", "nft", "iptables", "unshare", "nsenter", "setpriv", "ip")
-"""Programs of the machine's own (make deps-k8s)."""
+"""Programs that the machine must have (make deps-k8s installs them)."""
 
 
 class Say:
@@ -254,7 +254,7 @@ class Cluster:
 
 
 NODES_TAKE = 4 * 2**30
-"""Bytes of disk for three nodes and their images: about twice what they were seen to take."""
+"""Bytes of disk for three nodes and their images: about twice what runs have used."""
 
 
 def missing(control_planes: int = 1) -> list[str]:

@@ -12,7 +12,7 @@ from images.archive import Image, ImageError, from_containerfile
 from images.build import containerfiles
 
 REGISTRY = "registry.k8s.io"
-"""Where kubeadm says that its images come from. None is pulled: they are on the nodes before."""
+"""The registry in kubeadm's image names. Nothing is pulled, as the nodes get the images before."""
 
 TESTPOD = "netcraq.test/testpod:1"
 """The image of the tests' pods."""

@@ -11,10 +11,10 @@ from e2e.acceptance import CheckError, require
 from e2e.cluster import Cluster
 
 FOCUS = r"\[sig-network\].*\[Conformance\]"
-"""The specs that run if nobody names others: those that Kubernetes demands of a network."""
+"""The specs that run by default: those that Kubernetes demands of a network."""
 
 SKIP = r"\[Feature:SCTPConnectivity\]|\[Disruptive\]"
-"""The specs that do not run if nobody names others: this kernel may have no SCTP, and nodes here do
+"""The specs that are skipped by default, because this kernel may have no SCTP, and these nodes do
 not restart as machines do.
 """
 

@@ -29,7 +29,7 @@ API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 ETCD = "/etc/kubernetes/manifests/etcd.yaml"
 
 CONFIRMED = 10
-"""Answers that each API server has to have given at least."""
+"""The number of answers that each API server must have given at least."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Member:
 
     name: str
     id: str
-    """In hexadecimal."""
+    """The member's id, in hexadecimal."""
     leads: bool
 
 
@@ -223,8 +223,8 @@ ALL_BUT_ETCD = (
     "control-plane-join",
     "wait-control-plane",
 )
-"""The phases of kubeadm join beside the one that takes a member into etcd, which has no command of
-its own.
+"""All phases of kubeadm join except the one that adds a member to etcd. That phase cannot be run
+alone.
 """
 
 

@@ -29,7 +29,7 @@ IPV4 = Family("IPv4", "172.30.0.0/24", "10.244.0.0/16", "10.96.0.0/16")
 IPV6 = Family("IPv6", "fd00:172:30::/64", "fd00:10:244::/56", "fd00:10:96::/112")
 
 CHOICES = {"ipv4": (IPV4,), "ipv6": (IPV6,), "dual": (IPV4, IPV6)}
-"""By what make e2e-k8s is told; the primary family first."""
+"""The values of make e2e-k8s' option, with their families; the primary family is the first."""
 
 
 def host(address: str) -> str:

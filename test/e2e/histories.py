@@ -20,15 +20,15 @@ from e2e.lan import DIE_WITH_PARENT
 from e2e.node import Node, NodeError
 
 LATE = 15
-"""Seconds after which a watch that has not told a completed write is stuck, where there is no fault
-on its node. Etcd's election takes 3 to 6 of them here.
+"""A watch on a node without a fault is stuck if it has not reported a completed write after this
+many seconds. Etcd's election takes 3 to 6 seconds here.
 """
 
 BEGIN = 150
-"""Seconds that it may take until they are at work, and ...."""
+"""The most seconds until all clients run."""
 
 CHECKING = 600
-"""... to check what they saw."""
+"""The most seconds that the check of the history may take."""
 
 
 class Histories:
@@ -99,7 +99,7 @@ class Histories:
             self._process.wait()
 
     def excused(self, node: Node, which: int = -1) -> dict[str, Any]:
-        """The answers of a node's API server during one of its faults, by default the last."""
+        """The answers of a node's API server during a fault of that node, by default the last."""
         return [found for found in self.found["excuses"] if found["server"] == node.name][which]
 
     def summary(self) -> str:

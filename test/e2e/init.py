@@ -28,7 +28,7 @@ CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blki
 CGROUPS = Path("/sys/fs/cgroup")
 
 FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
-"""What kubeadm writes for kubelet."""
+"""The file in which kubeadm writes kubelet's flags."""
 
 
 def outside(config: dict[str, Any], path: str) -> None:

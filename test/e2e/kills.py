@@ -19,8 +19,8 @@ from e2e.kubectl import until
 from e2e.node import Node
 
 PAUSE = 8
-"""Seconds for which a program is stopped, a node cut off or without power: longer than etcd's
-election takes, and than a member of the chain may be silent.
+"""Seconds for which a program is stopped, or a node is cut off or without power: longer than
+etcd's election takes, and longer than a member of the chain may be silent.
 """
 
 Fault = Callable[[Cluster, Node], None]
@@ -60,13 +60,13 @@ FAULTS: dict[str, Fault] = {
     "power": _power,
     "cut": _cut,
 }
-"""What is done to a node. Half of the time it is one that leads."""
+"""The faults of a node. Half of the time, the node is one that leads."""
 
 ONLY_CHAIN = ("kill agent", "stop agent")
-"""What the node's API server has to bear: its watches stay current."""
+"""Faults during which the watches of the node's API server must stay current."""
 
 ALL_COME = 900
-"""Seconds in which each sort of fault has to come: enough for a round on a busy machine."""
+"""Seconds within which each kind of fault must occur: enough for a round on a busy machine."""
 
 
 def _victim(cluster: Cluster, name: str, chance: random.Random) -> Node:

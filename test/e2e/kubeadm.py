@@ -14,11 +14,11 @@ API = "kubeadm.k8s.io/v1beta4"
 SOCKET = "unix:///run/containerd/containerd.sock"
 TOKEN = "abcdef.0123456789abcdef"
 CERTIFICATE_KEY = "6e657463726171" * 4 + "6b657973"
-"""What the certificates of the first control-plane node are sealed with for the next ones, which
-fetch them: 32 bytes, in hexadecimal. Like the token, of a network of this command's own.
+"""The key with which the first control-plane node encrypts its certificates for the others: 32
+bytes, in hexadecimal. It may be public, like the token, because the network is private.
 """
 GATEWAY = "https://127.0.0.1:23790"
-"""Where etcd-monitor stands on a control-plane node."""
+"""The address of etcd-monitor on a control-plane node."""
 
 PATIENCE = {
     "controlPlaneComponentHealthCheck": "10m0s",
@@ -28,7 +28,7 @@ PATIENCE = {
     "kubernetesAPICall": "5m0s",
     "etcdAPICall": "10m0s",
 }
-"""For a busy machine with one core."""
+"""kubeadm's timeouts, long enough for a busy machine with one core."""
 
 
 def arguments(**flags: str) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from e2e.node import Node, NodeError
 
 PATIENCE = 240.0
-"""Seconds for what a busy machine takes its time for."""
+"""Seconds to wait for something that is slow on a busy machine."""
 
 
 class Kubectl:

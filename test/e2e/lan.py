@@ -18,7 +18,7 @@ DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 ROUTER = "02:00:5e:00:00:01"
-"""The router's Ethernet address, which stays, whatever ports there are."""
+"""The router's Ethernet address, which stays the same when ports are added or removed."""
 
 
 class Lan:

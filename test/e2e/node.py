@@ -37,7 +37,7 @@ FOLDERS = {
 """The node's own folders, and where it sees them."""
 
 UPGRADED = "/mnt/bin"
-"""Where a node finds its programs before all others: what was put there in the course of a run."""
+"""The first folder in a node's PATH. It has the programs that a run has upgraded."""
 
 CONTAINERD = """\
 version = 2

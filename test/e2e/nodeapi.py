@@ -14,10 +14,10 @@ from e2e.kubectl import until
 from e2e.podprograms import FOLDER, pod
 
 SOCKET = "/run/netcraq/node.sock"
-"""Where a pod sees it."""
+"""The path of the node API's socket in a pod."""
 
 SPACE, OTHER = "door-a", "door-b"
-"""Two namespaces."""
+"""The two namespaces of the tests' pods."""
 
 
 def _grant(namespace: str, account: str, verbs: list[str]) -> list[dict[str, Any]]:

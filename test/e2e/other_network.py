@@ -15,7 +15,7 @@ from e2e.kubectl import until
 from e2e.node import Node
 
 NAMES = ("bridge", "ptp", "flannel")
-"""The plugins that there are."""
+"""The networks that a test cluster can have before NetCRAQ."""
 
 INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
 """The plugins that the operator has put onto the nodes."""
@@ -25,12 +25,12 @@ class OtherNetwork:
     """The existing network, which knows nothing about NetCRAQ."""
 
     file = "10-others.conflist"
-    """Its list, in /etc/cni/net.d."""
+    """The file of this network's plugin list, in /etc/cni/net.d."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lists: dict[str, str] = {}
-        """What it has written, by nodes."""
+        """By node: the plugin list that this network has written."""
         self._routes: dict[str, list[str]] = {}
 
     def install(self, nodes: list[Node], kubectl: Any) -> None:

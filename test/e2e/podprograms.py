@@ -33,7 +33,7 @@ _SEEN = {
     "/opt/js": settings.ROOT / "client" / "js",
     "/opt/testpod": settings.HERE / "testpod",
 }
-"""What a pod sees of the machine, and where."""
+"""Folders of the machine that are mounted into a pod, and where the pod sees them."""
 
 PATIENCE = 120.0
 

@@ -15,7 +15,7 @@ INTERFACES = {
     "https://{}:23790/health": "the etcd gateway",
     "http://{}:23791/metrics": "the gateway's metrics",
 }
-"""What a pod must get nothing from, on any node."""
+"""Control interfaces of a node, from which no pod may get an answer."""
 
 FORBIDDEN = (
     ("get", "secrets", "kube-system"),
@@ -33,7 +33,7 @@ FORBIDDEN = (
     ("update", "leases/netcraq-leader", NAMESPACE),
     ("create", "clusterrolebindings", ""),
 )
-"""What a worker's agent may not do: verb, resource, namespace."""
+"""Actions that a worker's agent may not do: verb, resource, namespace."""
 
 ALLOWED = (
     ("list", "nodes", ""),
@@ -41,7 +41,7 @@ ALLOWED = (
     ("create", "certificatesigningrequests.certificates.k8s.io", ""),
     ("update", "netcraqnodes/status", ""),
 )
-"""And some things that it may, so that the question is known to be asked rightly."""
+"""Actions that a worker's agent may do. They show that the test asks the API server correctly."""
 
 
 def security(cluster: Cluster) -> str:

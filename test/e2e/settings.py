@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout."""
+"""The folder of the checkout."""
 
 HERE = Path(__file__).resolve().parent
 
 OUT = ROOT / "out" / "k8s"
-"""What a run leaves: the nodes' logs, results."""
+"""The folder for the nodes' logs and the results of a run."""
 
 KUBERNETES = "v1.34.1"
 """The version that ``kubernetes/go.mod`` requires."""

@@ -152,7 +152,7 @@ class Report:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Specs that skipped themselves, with their reasons; none of those that nobody asked for."""
+    """By spec that skipped itself: the reason. Specs that were not selected are not included."""
 
     def __str__(self) -> str:
         """The counts in one line."""

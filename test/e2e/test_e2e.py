@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,7 +235,7 @@ def test_image_of_the_example(tmp_path):
 
 
 class Example:
-    """A cluster with the example's pods, of which one says something else in each round."""
+    """A cluster with the example's pods. ``rounds``: what each pod has printed, by round."""
 
     def __init__(self, rounds, listed="[pod/a/election] a leads"):
         self.rounds, self.round, self.listed, self.called = rounds, 0, listed, []
@@ -247,7 +248,7 @@ class Example:
         return self.listed
 
     def rollout(self, *_):
-        """They are all there."""
+        """All pods are ready at once."""
 
     def items(self, *_):
         names = self.rounds[min(self.round, len(self.rounds) - 1)]
@@ -488,6 +489,9 @@ def test_a_set_up_that_fails_is_a_failure(tmp_path):
 
 
 def test_images_of_specs(tmp_path):
+    missing = [name for name in ("busybox", *specs.TOOLS) if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed: make deps-k8s installs the programs of these images")
     made = specs.images(tmp_path, ["r.io/x/nginx:1.14-4", "r.io/x/nginx:1.15-4", "r.io/x/volume:1"])
     assert [image.tag for image in made] == ["r.io/x/nginx:1.14-4", "r.io/x/nginx:1.15-4"]
     assert "usr/share/nginx/html/index.html" in made[0].files and made[0].command[0] == "httpd"

@@ -10,10 +10,11 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/direct"
 )
 
-// errNotUsed: without use of the switches, the tests may pass without testing client/etcd.
+// errNotUsed means that the tests did not use the switches. They could then pass without testing
+// client/etcd.
 var errNotUsed = errors.New("the switches answered no read, or no key was written under a guard: what passed shows nothing of client/etcd")
 
-// runClient runs the tests on client/etcd, and prints how often they used the switches.
+// runClient runs the tests on client/etcd, and prints how often the tests used the switches.
 func (o *options) runClient(ctx context.Context, env []string) error {
 	path := o.path("client-stats.jsonl")
 	if err := os.RemoveAll(path); err != nil {

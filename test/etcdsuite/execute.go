@@ -21,9 +21,10 @@ import (
 
 // outcome is the result of a test.
 type outcome struct {
-	Result  string   // pass, fail or skip
-	Output  []string `json:",omitempty"` // the end of the output of a failed test
-	Again   bool     `json:",omitempty"` // it failed at first, and passed when run again
+	Result string   // pass, fail or skip
+	Output []string `json:",omitempty"` // the end of the output of a failed test
+	// the test failed at first, and passed when it was run again
+	Again   bool `json:",omitempty"`
 	Seconds float64
 }
 
@@ -77,8 +78,8 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	return all, os.WriteFile(o.path(mode+".json"), b, 0o644)
 }
 
-// earlier returns the results of an earlier run in a mode, if there was one. A run without the mode
-// straight compares with these.
+// earlier returns the results of an earlier run in a mode, if there was one. If the mode straight
+// is not run, the other modes are compared with these results.
 func (o *options) earlier(mode string) (got results, err error) {
 	b, err := os.ReadFile(o.path(mode + ".json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -90,8 +91,8 @@ func (o *options) earlier(mode string) (got results, err error) {
 	return got, json.Unmarshal(b, &got)
 }
 
-// runPackage runs the tests of a package until each has ended, even if a test ends the whole
-// process. Then it runs the failed tests again.
+// runPackage runs the tests of a package until each test has ended. It starts another process if a
+// test ends its process. At the end it runs the failed tests again.
 func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string) (results, error) {
 	names, err := o.listTests(ctx, mode, pkg)
 	if err != nil {
@@ -120,7 +121,7 @@ func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string
 	return all, nil
 }
 
-// failed returns the top-level tests in which a test failed that is not known to fail.
+// failed returns the top-level tests in which a test has failed that is not known to fail.
 func (o *options) failed(mode, pkg string, all results) (out []string) {
 	for name, r := range all.leaves() {
 		if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" &&
@@ -153,8 +154,8 @@ type event struct {
 	Elapsed              float64
 }
 
-// process runs tests in one process. done has the names of the tests that ended, or that ended the
-// process.
+// process runs tests in one process. done has the names of the tests that have ended, including a
+// test that has ended the process.
 func (o *options) process(ctx context.Context, mode, pkg string, env []string, names []string) (got results,
 	done map[string]bool, err error) {
 	quoted := make([]string, len(names))
@@ -187,13 +188,13 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 		return nil, nil, err
 	}
 	r := &reader{pkg: pkg, got: results{}, done: map[string]bool{}, output: map[string][]string{}}
-	// On SIGQUIT, Go prints where the tests hang.
+	// On SIGQUIT, Go prints the stacks of the goroutines, which show where the tests hang.
 	watch := time.AfterFunc(o.limit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) })
 	r.began = func() { watch.Reset(o.limit) }
 	r.read(io.TeeReader(out, log))
 	watch.Stop()
 	out.Close()
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // gateways that a test has not stopped
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill the gateways that a test has not stopped
 	cmd.Wait()
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -210,7 +211,7 @@ type reader struct {
 	pkg     string
 	got     results
 	done    map[string]bool
-	running []string // tests that have started and not ended
+	running []string // tests that have started and have not ended
 	output  map[string][]string
 	began   func()
 }
@@ -234,8 +235,8 @@ func (r *reader) read(from io.Reader) {
 			r.output[e.Test] = append(r.output[e.Test], e.Output)
 		case "pass", "fail", "skip":
 			if e.Action == "skip" && strings.Contains(strings.Join(r.output[e.Test], ""), leaked) {
-				// An earlier test has left goroutines, so this test and all later ones would be
-				// skipped. They must run in another process.
+				// An earlier test has left goroutines, so etcd's framework would skip this test and
+				// all later tests. They must run in another process.
 				r.running = nil
 				return
 			}
@@ -257,7 +258,7 @@ func (r *reader) end(test, result string, seconds float64) {
 	}
 }
 
-// interrupted marks the tests as failed that were running when the process ended.
+// interrupted marks the tests that were running when the process ended as failed.
 func (r *reader) interrupted() {
 	for _, test := range slices.Clone(r.running) {
 		r.output[test] = append(r.output[test], "the process ended during this test\n")
@@ -285,8 +286,8 @@ func notable(lines []string) (out []string) {
 	return out[max(0, len(out)-40):]
 }
 
-// leaves returns the tests without subtests, and those that failed although none of their subtests
-// did.
+// leaves returns the tests that have no subtests. It also returns tests that failed although none
+// of their subtests failed.
 func (r results) leaves() results {
 	out := maps.Clone(r)
 	for name := range r {

@@ -9,15 +9,18 @@ import (
 	"strings"
 )
 
-// failure is a line of known.txt: a test that fails in a mode but not in straight, with the reason.
+// failure is a line of known.txt. It names a test that fails in a mode but not in the mode
+// straight, and the reason.
 type failure struct {
-	mode, test, reason string // test: package and name; NAME/... means all tests within it, at least one of which fails
+	// test is package and name. NAME/... stands for all tests within NAME, of which at least one
+	// fails.
+	mode, test, reason string
 	line               int
 	atTimes            bool // the test passes at times
 }
 
-// readKnown reads the list: MODE PACKAGE TEST: REASON. If the reason begins with "at times, ", the
-// test may also pass.
+// readKnown reads the list of known failures. Its lines have the form MODE PACKAGE TEST: REASON. If
+// the reason begins with "at times, ", the test may also pass.
 func readKnown(path string) (out []failure, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -47,7 +50,8 @@ func (f failure) covers(test string) bool {
 	return test == f.test
 }
 
-// judge prints the numbers of passed tests, and whether the failures match the list.
+// judge prints the numbers of passed tests. It returns an error if the failures differ from the
+// list.
 func (o *options) judge(w io.Writer, got map[string]results) error {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -126,7 +130,7 @@ func (o *options) expected(mode, test string) bool {
 	return slices.ContainsFunc(o.known, func(f failure) bool { return f.mode == mode && f.covers(test) })
 }
 
-// ran returns whether tests of a line were run.
+// ran returns whether a test that the line names was run, and the name of the test.
 func (f failure) ran(all results) (string, bool) {
 	for test := range all {
 		if f.covers(test) {

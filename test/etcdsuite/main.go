@@ -1,16 +1,17 @@
 // Command suite runs etcd's own test suites against the gateway and client/etcd (make etcd-suite).
 // Each test runs up to four times:
 //
-//   - straight: as etcd runs it. A failure here has nothing to do with NetCRAQ;
-//   - passed: with a gateway instead of etcd's grpc-proxy. The gateway forwards everything to etcd;
-//   - placed: with such gateways. Every key that a client names is placed in switches on this
-//     machine before the request is sent;
-//   - client: without a gateway. Each etcd client that a test makes is given to client/etcd, as a
-//     program's would be, and keys are placed in the same way. Only suites that use clientv3 run in
-//     this mode.
+//   - straight: The test runs as in etcd. A failure in this mode has nothing to do with NetCRAQ.
+//   - passed: The test runs with a gateway instead of etcd's grpc-proxy. The gateway forwards all
+//     requests to etcd.
+//   - placed: The test runs with such gateways. Every key that a client names is placed in switches
+//     on this machine before the request is sent.
+//   - client: The test runs without a gateway. Each etcd client that a test makes is passed to
+//     client/etcd, as a program would do, and keys are placed in the same way. Only suites that use
+//     clientv3 run in this mode.
 //
 // A test that fails in one of the last three modes, but not in straight, must be in known.txt with
-// the reason. A test in known.txt that does not fail is an error, too.
+// the reason. If a test in known.txt does not fail, that is also an error.
 //
 // etcd's tests are the published module go.etcd.io/etcd/tests/v3, in the version of module/go.mod
 // and with the checksum of module/go.sum. Go's tools fetch it into the module cache. This command
@@ -34,7 +35,7 @@ import (
 	"time"
 )
 
-// The modes in which each test runs.
+// These are the modes in which each test runs.
 const (
 	straight = "straight"
 	passed   = "passed"
@@ -45,14 +46,16 @@ const (
 var allModes = []string{straight, passed, placed, byClient}
 
 type options struct {
-	root   string // root of the repository
+	root   string // root directory of the repository
 	out    string
 	modes  []string
 	suites []string
 	run    *regexp.Regexp
 	engine string
 	flags  string // additional flags of gateways
-	inside string // not "": this process runs this mode in its own network namespace, and exits
+	// if it is not "", this process runs the mode of this name in its own network namespace, and
+	// exits
+	inside string
 	limit  time.Duration
 	known  []failure
 	// attempts is the number of failures after which a test counts as failed, unless it is known to
@@ -118,7 +121,7 @@ func run(ctx context.Context, args []string) error {
 	return o.all(ctx)
 }
 
-// all prepares and runs every mode, and compares the results.
+// all prepares the tests, runs them in every mode, and compares the results.
 func (o *options) all(ctx context.Context) error {
 	if err := o.prepare(ctx); err != nil {
 		return err

@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// The network: three switches in a row, and one host, this process, at the first switch.
+// The network has three switches in a row. Its only host is this process, which is connected to the
+// first switch.
 const (
 	members     = 3
 	hostIP      = "10.0.0.1"
@@ -27,9 +28,10 @@ const (
 	serviceIP   = "10.0.254.1"
 	controlPort = 9559   // port of the first P4Runtime server; the next switches use the next ports
 	slotCount   = 16_000 // number of slots, for the keys of all tests; each test uses new slots
-	slotBatch   = 1000   // slots that one request makes
-	profile     = "1024" // width of values in bits: the smallest profile into which a sealed cell fits
-	startTime   = time.Minute
+	slotBatch   = 1000   // number of slots that one request creates
+	// width of values in bits, which is the smallest profile into which a sealed cell fits
+	profile   = "1024"
+	startTime = time.Minute
 )
 
 // inNamespace runs the tests of a mode with placed keys in a separate network namespace, in another
@@ -58,7 +60,7 @@ func (o *options) inNamespace(ctx context.Context, mode string) (results, error)
 // runInside starts the network in this process's namespace and runs the tests.
 func (o *options) runInside(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // cancel ends the processes
+	defer cancel() // canceling ctx ends the processes
 	dir, err := os.MkdirTemp("", "netcraq-suite")
 	if err != nil {
 		return err
@@ -108,8 +110,8 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	commands = append(commands,
 		[]string{"sysctl", "-qw", "net.ipv6.conf.h1.disable_ipv6=1"},
 		[]string{"ip", "link", "set", "h1", "up"},
-		// All addresses are behind the switch: one route, through a neighbour whose Ethernet
-		// address does not matter.
+		// All addresses are behind the switch. So there is one route, through a neighbour whose
+		// Ethernet address does not matter.
 		[]string{"ip", "route", "add", "10.0.0.0/8", "dev", "h1", "via", "10.255.255.254", "onlink"},
 		[]string{"ip", "neigh", "add", "10.255.255.254", "lladdr", "02:00:00:00:ff:ff", "dev", "h1"})
 	for _, c := range commands {
@@ -140,9 +142,10 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	b, err := json.Marshal(m{
 		"program":  m{"profile": profile, "json": program + ".json.gz", "p4info": program + ".p4info.txtpb"},
 		"switches": switches, "links": links,
-		"hosts":    []m{{"name": "h1", "ip": hostIP, "mac": hostMAC, "port": "s1:1"}},
-		"chains":   []m{{"id": 1, "name": "main", "address": serviceIP, "members": names}},
-		"sessions": m{"ttlSeconds": 2}, // gateways start often, and end without releasing their sessions
+		"hosts":  []m{{"name": "h1", "ip": hostIP, "mac": hostMAC, "port": "s1:1"}},
+		"chains": []m{{"id": 1, "name": "main", "address": serviceIP, "members": names}},
+		// short, because gateways start often, and end without releasing their sessions
+		"sessions": m{"ttlSeconds": 2},
 	})
 	if err != nil {
 		return "", err
@@ -218,7 +221,8 @@ func makeSlots(ctx context.Context, address, path string) error {
 	}
 	entries, err := readSlots(ctx, c)
 	for end := time.Now().Add(startTime); err == nil && len(entries) < slotCount && time.Now().Before(end); {
-		time.Sleep(time.Second) // on a busy machine, switches report the slots one after the other
+		// On a busy machine, the switches report the slots one after the other.
+		time.Sleep(time.Second)
 		entries, err = readSlots(ctx, c)
 	}
 	if err != nil {

@@ -14,15 +14,16 @@ import (
 const (
 	clientv3   = "go.etcd.io/etcd/client/v3"
 	directPath = "github.com/netcraq/netcraq/test/etcdsuite/direct"
-	directName = "netcraqdirect" // no test of etcd uses this name
+	// the package name of direct in rewritten files; no test of etcd uses this name
+	directName = "netcraqdirect"
 )
 
-// rewritten are the functions of clientv3 that direct replaces. clientv3.NewKV would return a KV
-// that bypasses the client's own KV.
+// rewritten are the functions of clientv3 that package direct replaces. clientv3.NewKV would return
+// a KV that bypasses the client's own KV.
 var rewritten = map[string]bool{"New": true, "NewKV": true}
 
-// rewriteTests writes, for client/etcd, new versions of the files that make clients, in the tests
-// and their framework. It returns the new file of each replaced file.
+// rewriteTests writes new versions of the test and framework files that make clients, so that the
+// clients use client/etcd. It returns the name of the new file for each replaced file.
 func (o *options) rewriteTests(chosen []suite) (map[string]string, error) {
 	folders := []string{"framework/integration"}
 	for _, s := range chosen {
@@ -67,8 +68,8 @@ func (o *options) rewriteTests(chosen []suite) (map[string]string, error) {
 	return out, nil
 }
 
-// rewrite makes a file call direct's functions instead of clientv3's, and returns the number of
-// calls. Line numbers do not change.
+// rewrite changes the source of a file so that it calls direct's functions instead of clientv3's.
+// It returns the new source and the number of changed calls. Line numbers do not change.
 func rewrite(src []byte) ([]byte, int, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution)

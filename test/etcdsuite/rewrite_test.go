@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// In a rewritten file, calls of clientv3's New and NewKV go to direct, whatever name the file gives
-// the package. Nothing else changes, and no line moves.
+// In a rewritten file, calls of clientv3's New and NewKV go to package direct, whatever name the
+// file gives to clientv3. Nothing else changes, and line numbers stay the same.
 func TestRewrite(t *testing.T) {
 	const imports = "; import netcraqdirect \"github.com/netcraq/netcraq/test/etcdsuite/direct\"\n"
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ var make, kv = netcraqdirect.New, netcraqdirect.NewKV(v3.NewCtxClient(nil))
 	}
 }
 
-// The rewritten files are those of the framework and of the suites that run on client/etcd. If no
-// file is rewritten, the tests would not use client/etcd, so that is an error.
+// rewriteTests rewrites files of the framework and of the suites that run on client/etcd. If it
+// rewrites no file, it returns an error, because the tests would not use client/etcd.
 func TestRewriteTests(t *testing.T) {
 	o := &options{out: t.TempDir()}
 	source := "package a\n\nimport clientv3 \"go.etcd.io/etcd/client/v3\"\n\nvar c = clientv3.New\n"

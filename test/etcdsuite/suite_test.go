@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// The committed list is valid, and names only packages that are run.
+// The committed list of known failures is valid, and names only packages that are run.
 func TestKnown(t *testing.T) {
 	known, err := readKnown("known.txt")
 	if err != nil {
@@ -48,10 +48,10 @@ func TestJudge(t *testing.T) {
 	all := failure{mode: placed, test: "common TestC/...", reason: "r", line: 2}
 	for _, c := range []struct {
 		name  string
-		runs  results // straight
-		got   results // placed
+		runs  results // results in the mode straight
+		got   results // results in the mode placed
 		known []failure
-		said  string // "": no complaint
+		said  string // part of judge's error; "" if there must be none
 	}{
 		{"all pass", results{"common TestA": pass}, results{"common TestA": pass}, nil, ""},
 		{"one fails", results{"common TestB": pass}, results{"common TestB": fail}, nil, "FAIL placed common TestB\n\twhat went wrong"},
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The tests that were running when a process ended have failed.
+// If a test process ends, the tests that were running count as failed.
 func TestReader(t *testing.T) {
 	begun := 0
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {
@@ -105,8 +105,8 @@ no JSON
 	}
 }
 
-// A test that is skipped because another has left goroutines counts as not ended, and so do the
-// tests after it.
+// If a test is skipped because an earlier test has left goroutines, it counts as not run, and so do
+// the tests after it.
 func TestLeaked(t *testing.T) {
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {}}
 	r.read(strings.NewReader(`{"Action":"run","Test":"TestA"}
@@ -122,7 +122,7 @@ func TestLeaked(t *testing.T) {
 	}
 }
 
-// Each slot is given once.
+// NextSlot returns each slot only once.
 func TestSlots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "slots")
 	want := []placement.Entry{{ID: 0x01000001, Chain: "main", Version: 1 << 48}, {ID: 0x01ffffff, Chain: "main",

@@ -18,11 +18,11 @@ const tests = "go.etcd.io/etcd/tests/v3"
 // suite is one or several packages of etcd's tests.
 type suite struct {
 	name     string
-	packages []string // below tests/v3, or ours
+	packages []string // folders below tests/v3 of etcd, or the constant ours
 	tags     string
 	password string // the password that the tests give to root
 	// notByClient is the reason why the suite cannot test client/etcd, which replaces only
-	// clientv3's KV and Watcher. "": the suite runs on client/etcd.
+	// clientv3's KV and Watcher. If it is "", the suite also runs on client/etcd.
 	notByClient string
 }
 
@@ -38,7 +38,8 @@ var suites = []suite{
 	{"robustness", []string{ours}, "", "", "its members have gateways; histories of client/etcd are TestMixed's (client/etcd)"},
 }
 
-// ours is the package in module/. etcd's own robustness driver requires binaries with failpoints.
+// ours is the test package in the folder module. etcd's own robustness driver needs binaries with
+// failpoints.
 const ours = "robustness"
 
 func names() (out []string) {
@@ -48,7 +49,7 @@ func names() (out []string) {
 	return out
 }
 
-// chosen returns the suites to run.
+// chosen returns the suites that the options select.
 func (o *options) chosen() (out []suite, err error) {
 	for _, name := range o.suites {
 		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
@@ -69,7 +70,7 @@ func (o *options) binary(pkg, mode string) string {
 	return o.path("bin", kind(mode)+"-"+strings.ReplaceAll(pkg, "/", "-")+".test")
 }
 
-// kind returns the way in which the tests of a mode are compiled.
+// kind returns how the tests of a mode are compiled.
 func kind(mode string) string {
 	if mode == passed || mode == placed {
 		return gateway
@@ -88,14 +89,15 @@ func (o *options) directory(pkg string) string {
 	return o.path("tests", pkg)
 }
 
-// module is the directory of the module that requires etcd's tests.
+// module returns the directory of the module that requires etcd's tests.
 func (o *options) module() string { return filepath.Join(o.root, "test", "etcdsuite", "module") }
 
 // command runs a command in a directory and returns its output.
 func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off") // the tests' module requires other versions than the workspace
+	// the tests' module requires other versions of modules than the Go workspace
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -169,7 +171,8 @@ func (o *options) compile(ctx context.Context, s suite, pkg, mode string) error 
 	return err
 }
 
-// overlay returns the path of the file that lists the replaced files for a kind.
+// overlay returns the path of Go's overlay file for a kind. The file lists the replaced source
+// files.
 func (o *options) overlay(kind string) string { return o.path("overlay-" + kind + ".json") }
 
 func (o *options) writeOverlay(kind string, replaced map[string]string) error {
@@ -183,7 +186,8 @@ func (o *options) writeOverlay(kind string, replaced map[string]string) error {
 // copyTests copies etcd's tests from the module cache, so that their files can be replaced, and
 // writes a go.mod that uses the copy.
 func (o *options) copyTests(ctx context.Context) error {
-	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests) // Go checks it against go.sum
+	// Go checks the downloaded module against go.sum.
+	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests)
 	if err != nil {
 		return err
 	}

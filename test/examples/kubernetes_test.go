@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestKubernetes: Kubernetes' strict decoder accepts the Deployment, and its pods find the node
-// API.
+// TestKubernetes checks that Kubernetes' strict decoder accepts the Deployment, and that its pods
+// find the node API.
 func TestKubernetes(t *testing.T) {
 	const folder = "../../examples/kubernetes/"
 	text, err := os.ReadFile(folder + "deployment.yaml")
@@ -47,7 +47,7 @@ func TestKubernetes(t *testing.T) {
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = v
 	}
-	mounted := map[string]string{} // the node's folders, by the pod's
+	mounted := map[string]string{} // folders of the node, by the folder in the pod
 	for _, m := range container.VolumeMounts {
 		if v, there := volumes[m.Name]; !there || v.HostPath == nil {
 			t.Errorf("the mount %s is of no folder of the node", m.Name)

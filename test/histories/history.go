@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// History records what clients see. It is safe for concurrent use.
+// History records the operations of clients. It is safe for concurrent use.
 type History struct {
 	start  time.Time
 	mu     sync.Mutex
@@ -27,8 +27,8 @@ type History struct {
 	said   []said
 }
 
-// said records that a key had a state at a revision: the result of a read, and the revision in the
-// answer's header.
+// said is the result of a read. It says that a key had a state at the revision in the answer's
+// header.
 type said struct {
 	key      string
 	revision int64
@@ -47,8 +47,8 @@ func (h *History) complain(format string, args ...any) {
 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-// add records an answer, whose operation took effect between call and now. A write without an
-// answer may take effect at any later time.
+// add records an operation and its answer. The operation took effect between the time call and now.
+// A write without an answer may also take effect later.
 func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	end := h.now()
 	if !out.known {
@@ -62,17 +62,18 @@ func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
 }
 
-// says records what an answer says about a key, and at which revision.
+// says records the state of a key in an answer, and the revision in the answer's header.
 func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyValue) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said = append(h.said, said{key, header.GetRevision(), stateOf(kvs)})
 }
 
-// CheckHeaders checks that each key had the state that was read at the revision in the answer's
-// header. A client that continues with a watch from the next revision then misses nothing.
-// CheckHeaders reads all changes since a revision from etcd itself; the revision must be 1 or more,
-// not compacted, and not newer than any answer's. It returns the number of answers checked.
+// CheckHeaders checks that each key had the state that a client read, at the revision in the
+// answer's header. If so, a client that then watches from the next revision misses nothing.
+// CheckHeaders reads all changes after the revision `since` from etcd itself. That revision must be
+// 1 or more and not compacted, and no answer may have an older revision. CheckHeaders returns the
+// number of checked answers.
 func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
 	h.mu.Lock()
 	said := slices.Clone(h.said)
@@ -112,7 +113,7 @@ func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since
 	}
 	for _, s := range said {
 		var then keyState
-		of := changes[s.key] // in the order of their revisions
+		of := changes[s.key] // in the order of revisions
 		if n := sort.Search(len(of), func(i int) bool { return of[i].revision > s.revision }); n > 0 {
 			then = of[n-1].state
 		}
@@ -134,19 +135,19 @@ func stateOf(kvs []*mvccpb.KeyValue) keyState {
 	return keyState{true, string(kv.Value), kv.CreateRevision, kv.ModRevision, kv.Version}
 }
 
-// Client makes random requests until ctx ends: reads, writes and deletions of one key, and
-// transactions on two keys. number must be unique, and gateway returns the gateway of the next
-// request.
+// Client makes random requests until ctx ends. They are reads, writes and deletions of one key, and
+// transactions on two keys. number must be unique. The function gateway returns the gateway for the
+// next request.
 func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVServer, keys []string) {
 	r := rand.New(rand.NewPCG(uint64(number), 77))
-	last := map[pb.KVServer]int64{} // the newest revision in an answer of each gateway
+	last := map[pb.KVServer]int64{} // by gateway, the newest revision in its answers
 	for n := 0; ctx.Err() == nil; n++ {
 		g := gateway()
 		try, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(4000))*time.Millisecond)
 		key := keys[r.IntN(len(keys))]
 		value := fmt.Sprintf("%d.%d", number, n)
 		if r.IntN(10) == 0 {
-			value += strings.Repeat(" long", 60) // too long for a cell
+			value += strings.Repeat(" long", 60) // such a value does not fit into a cell
 		}
 		call := h.now()
 		var header *pb.ResponseHeader
@@ -177,7 +178,7 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			h.add(number, call, keyInput{key: key, write: true}, keyOutput{known: err == nil,
 				did: a.GetDeleted() > 0, rev: a.GetHeader().GetRevision()})
 			header = a.GetHeader()
-		default: // writes two keys at once, if the first has not changed
+		default: // this transaction writes two keys if the first key has not changed
 			other := keys[r.IntN(len(keys))]
 			read, err := g.Range(try, rangeOf(key))
 			if err != nil || other == key {
@@ -232,7 +233,7 @@ func putOp(key, value string) *pb.RequestOp {
 		Value: []byte(value)}}}
 }
 
-// Count returns the number of operations, and the number of those without an answer.
+// Count returns the number of operations, and how many of them got no answer.
 func (h *History) Count() (operations, unanswered int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,8 +245,8 @@ func (h *History) Count() (operations, unanswered int) {
 	return len(h.ops), unanswered
 }
 
-// Check describes what is wrong with the history, after all clients have ended. It gives up after
-// limit.
+// Check returns an error that describes why the history is not linearizable, or nil. All clients
+// must have ended. Check gives up after limit.
 func (h *History) Check(limit time.Duration) error {
 	if len(h.wrong) > 0 {
 		return errors.New(strings.Join(h.wrong, "\n"))

@@ -1,6 +1,6 @@
-// Package histories records what clients of an etcd see, key by key, and checks that it is
-// linearizable in keys, values, versions and revisions. Tests of gateways use it, also with several
-// gateways in front of one etcd.
+// Package histories records the operations of etcd's clients, separately for each key. It checks
+// that they are linearizable in keys, values, versions and revisions. Tests of gateways use it,
+// including tests with several gateways in front of one etcd.
 package histories
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// keyState is the state of an etcd key, as far as a history shows it. mod and create may be
-// unknown: for a value whose writer got no answer, until a client reads it.
+// keyState is the state of an etcd key, as far as a history shows it. If the writer of a value got
+// no answer, mod and create are unknown until a client reads the value.
 type keyState struct {
 	there                bool
 	value                string
@@ -23,18 +23,19 @@ const unknown = -1
 type keyInput struct {
 	key   string
 	write bool
-	there bool   // for a write: false if it deletes the key
-	value string // for a write that does not delete: the written value
+	there bool   // for a write, false if it deletes the key
+	value string // the value that a write wrote, unless it deletes the key
 }
 
 type keyOutput struct {
-	known bool // an answer arrived
-	did   bool // for a write: it changed the key
+	known bool // whether an answer arrived
+	did   bool // for a write, whether it changed the key
 	rev   int64
-	state keyState // for a read: the returned state
+	state keyState // the state that a read returned
 }
 
-// matches returns whether a read agrees with what is known about a key, and the combined knowledge.
+// matches reports whether the result of a read agrees with the known state of a key. It also
+// returns the combination of both.
 func matches(s, read keyState) (keyState, bool) {
 	if s.there != read.there || s.value != read.value {
 		return s, false
@@ -51,8 +52,8 @@ func matches(s, read keyState) (keyState, bool) {
 	return read, true
 }
 
-// Model is the keys of an etcd with their revisions, each key by itself. A History makes its inputs
-// and outputs.
+// Model is porcupine's model of an etcd key with its revisions. Each key has its own history. A
+// History makes the inputs and outputs.
 var Model = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -73,7 +74,7 @@ var Model = porcupine.Model{
 		case !in.write:
 			now, ok := matches(s, out.state)
 			return ok, now
-		case out.known && !out.did: // a deletion of a key that did not exist
+		case out.known && !out.did: // This deletion found no key to delete.
 			return !s.there, s
 		case out.known && s.there && s.mod != unknown && out.rev <= s.mod:
 			return false, s

@@ -6,7 +6,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestModel: the model accepts exactly what etcd does.
+// TestModel checks that the model accepts exactly what etcd does.
 func TestModel(t *testing.T) {
 	put := func(v string, rev int64) porcupine.Operation {
 		return porcupine.Operation{Input: keyInput{key: "k", write: true, there: true, value: v},
@@ -21,7 +21,7 @@ func TestModel(t *testing.T) {
 	remove := porcupine.Operation{Input: keyInput{key: "k", write: true}, Output: keyOutput{known: true,
 		did: true, rev: 50}}
 	for name, test := range map[string]struct {
-		ops []porcupine.Operation // one after the other
+		ops []porcupine.Operation // operations, one after the other
 		ok  bool
 	}{
 		"as written": {[]porcupine.Operation{put("a", 5), read(at("a", 5, 5, 1)), put("b", 7),

@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Through adapts the key-value interface of etcd's Go client to [History.Client], which expects a
-// gateway.
+// Through adapts the key-value interface of etcd's Go client to the interface of a gateway, which
+// [History.Client] needs.
 func Through(kv clientv3.KV) pb.KVServer { return &through{kv: kv} }
 
 type through struct {

@@ -1,4 +1,5 @@
-// Package modules_test builds programs outside the tree with the modules that it publishes.
+// Package modules_test builds programs outside this repository with the modules that the repository
+// publishes.
 package modules_test
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/modproxy"
 )
 
-// The limits on the number of modules in a program's graph: for a program that imports a client,
-// and for one that builds the switch.
+// These limits bound the number of modules in the module graph of a program. One is for a program
+// that imports a client, the other for a program that builds the switch.
 const (
 	most         = 10
 	mostOfSwitch = 80
@@ -28,11 +29,11 @@ const (
 // version is the version of the next release.
 var version = "v" + buildinfo.Version()
 
-// published are the modules, by their folders.
+// published are the folders of the published modules.
 var published = []string{"api", "client", "switch"}
 
-// TestPrograms builds programs that import the clients, without this tree, its replace directives
-// and a network.
+// TestPrograms builds programs that import the clients. They use neither this repository and its
+// replace directives, nor a network.
 func TestPrograms(t *testing.T) {
 	proxy := t.TempDir()
 	for _, folder := range published {
@@ -73,8 +74,8 @@ func main() { _, _ = client.New(context.Background(), client.Config{Profile: wir
 	}
 }
 
-// TestInstall installs netcraq-switch without this tree and its replace directives, as a user does
-// who needs only a P4 switch.
+// TestInstall installs netcraq-switch without this repository and its replace directives, as a user
+// who needs only a P4 switch does.
 func TestInstall(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")
@@ -94,7 +95,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestHeavy: a heavy requirement of the client would be found.
+// TestHeavy checks that the limit detects a client module that requires too many modules.
 func TestHeavy(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")
@@ -111,7 +112,7 @@ func TestHeavy(t *testing.T) {
 	}
 }
 
-// publish writes a module of the tree in the form that make release gives a module proxy. It
+// publish writes a module of this repository in the form that make release gives a module proxy. It
 // appends `more` to the module's go.mod.
 func publish(t *testing.T, proxy, folder, more string) {
 	t.Helper()
@@ -142,7 +143,7 @@ func layOut(t *testing.T, proxy, path, mod string, packed []byte) {
 	}
 }
 
-// program is a Go program outside the tree.
+// program is a Go program outside this repository.
 type program struct {
 	t           *testing.T
 	dir         string
@@ -162,11 +163,12 @@ func newProgram(t *testing.T, proxy, folder, text string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download") // has golang.org/x/...
+	// This folder has modules such as golang.org/x/...
+	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download")
 	p := &program{t: t, dir: t.TempDir(), environment: append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+downloaded,
 		"GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+t.TempDir(), "GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*", "GOTOOLCHAIN=local")}
-	// Go would add only the modules that the program's imports need. Here the program requires all
-	// of the module's requirements from the start, so its graph does not depend on the imported
+	// Go would add only the modules that the program's imports need. This program requires all
+	// modules that the module itself requires. So its graph does not depend on the imported
 	// package.
 	required := "github.com/netcraq/netcraq/" + folder
 	mod, err := os.ReadFile(filepath.Join(proxy, required, "@v", version+".mod"))

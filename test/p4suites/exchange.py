@@ -25,10 +25,10 @@ import time
 from pathlib import Path
 
 PACKET, FENCE = 0x5150, 0xFE0C
-"""What the last four bytes of a frame begin with; its number follows."""
+"""The first two of a frame's last four bytes. The frame's number follows."""
 
 PATIENCE = 20.0
-"""How long, in seconds, the switch has to start, and for each packet."""
+"""The most seconds for the start of the switch, and for each packet."""
 
 QUIET = 1.0
 """For how long, in seconds, nothing must come at the end: copies may be late."""

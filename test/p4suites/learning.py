@@ -142,7 +142,7 @@ TYPED = {
         before=("sh echo exit | python3 controller.py >typed.log 2>&1",), seen=("h1 -> h2 h3",)
     ),
 }
-"""What is typed beside ``pingall``, by networks; the others need nothing."""
+"""By network: the commands besides ``pingall``. Other networks need no more commands."""
 
 _RSVP = Typed(
     before=(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENGINES = ("interp", "auto", "bmv2")
-"""What can run the programs: the interpreter, the kernel where it takes the program, and BMv2."""
+"""The engines: the interpreter, the kernel if it can run the program, and BMv2."""
 
 BMV2 = ("simple_switch", "simple_switch_grpc")
 

@@ -39,4 +39,4 @@ NETCHAIN = Source("NETCHAIN", "https://github.com/netx-repo/netchain-p4", "p4src
 NETCACHE = Source("NETCACHE", "https://github.com/netx-repo/netcache-p4", "p4src/netcache.p4")
 
 ALL = (TUTORIALS, LEARNING, GUIDE, NGSDN, P4C)
-"""Those that have programs for v1model."""
+"""The sources with programs for v1model."""

@@ -9,11 +9,11 @@ import (
 // array is a register, counter or meter of a control.
 type array struct {
 	name string
-	t    typ // type of a register's cells
+	t    typ // type of the register's cells
 	size int
 }
 
-// body is a control that is being generated.
+// body is a control block while it is being generated.
 type body struct {
 	*gen
 	name      string
@@ -21,10 +21,10 @@ type body struct {
 	counters  []array
 	meters    []array
 	actions   []action
-	calls     []string // actions with arguments, as statements
+	calls     []string // statements that call actions with arguments
 	decls     []*node
-	tables    []*node // statements that apply tables, each to use once
-	left      int     // statements that may still be added
+	tables    []*node // statements that apply tables; each may be used only once
+	left      int     // number of statements that may still be added
 }
 
 type action struct {
@@ -32,7 +32,7 @@ type action struct {
 	params []field
 }
 
-// control generates a control.
+// control generates a control block with the given name, for ingress or egress, or as a subcontrol.
 func (g *gen) control(name string, egress, sub bool) *node {
 	b := &body{gen: g, name: name, left: 8 + g.r.IntN(16)}
 	if g.f.Large {
@@ -75,7 +75,7 @@ func (g *gen) control(name string, egress, sub bool) *node {
 		}
 	}
 	apply = append(apply, b.statements(s, 3+g.r.IntN(8), 3)...)
-	for _, t := range b.tables { // the tables that no statement applies yet
+	for _, t := range b.tables { // apply the tables that no statement applies yet
 		apply = slices.Insert(apply, g.r.IntN(len(apply)+1), t)
 	}
 	if !sub {
@@ -90,7 +90,8 @@ func (g *gen) control(name string, egress, sub bool) *node {
 		append(decls, fixedBlock("apply {", apply, "}")), "}\n")
 }
 
-// leaving generates the statements that write the program's state into a header.
+// leaving generates the statements that write the program's state into a header of the frames that
+// leave.
 func (g *gen) leaving() []*node {
 	set := []string{"h.seen.setValid();"}
 	width := 0
@@ -115,7 +116,7 @@ func (g *gen) leaving() []*node {
 }
 
 func (b *body) arrays(s *scope) {
-	// No target promises the order of copies in egress, nor the order of the packets that come back
+	// No target defines the order of copies in egress, or the order of the packets that come back
 	// to ingress.
 	ordered := (!s.egress || !b.f.copies() && !b.f.back()) && !(b.f.copies() && b.f.back())
 	if b.f.Register && (ordered && !s.sub || b.f.Loose) {
@@ -183,7 +184,7 @@ func (b *body) assign(s *scope, depth int) *node {
 // makeValid generates statements that make a header valid and set all of its fields.
 func (b *body) makeValid(s *scope, h *header) *node {
 	text := []string{h.expr + ".setValid();"}
-	without := *s // from here on, nothing reads the header's old fields
+	without := *s // a scope without this header; nothing in it reads the header's old fields
 	without.headers = slices.DeleteFunc(slices.Clone(s.headers),
 		func(o *header) bool { return o == h })
 	for _, f := range h.t.fields {
@@ -204,7 +205,7 @@ func (b *body) statement(s *scope, depth int) *node {
 		}
 	}
 	add(6, func() *node { return b.assign(s, 3) })
-	if s.action { // p4c accepts conditions in actions only for assignments
+	if s.action { // In actions, p4c accepts conditions only for assignments.
 		add(1, func() *node {
 			return block("if ("+b.cond(s, 2)+") {", []*node{b.assign(s, 2)},
 				"}")
@@ -277,7 +278,7 @@ func (b *body) statement(s *scope, depth int) *node {
 					}
 				}
 			case 1:
-				// modified at an index while packets pass
+				// This statement accesses the stack at an index that is known only at run time.
 				if st.size&(st.size-1) == 0 && st.size > 1 || b.f.Loose {
 					w := 2
 					if !b.f.Loose {
@@ -438,7 +439,7 @@ func (b *body) hash(s *scope) *node {
 		p.t.w, b.r.IntN(2), strings.Join(in, ", "), p.t.w, limit))
 }
 
-// action generates an action, which tables use, or statements with arguments.
+// action generates an action. Either tables use it, or statements call it with arguments.
 func (b *body) action(s *scope) {
 	c := *s
 	c.action = true
@@ -469,7 +470,7 @@ func (b *body) action(s *scope) {
 func (b *body) call(a action) string {
 	var args []string
 	for _, p := range a.params {
-		if p.t.signed { // p4c does not write negative arguments
+		if p.t.signed { // p4c writes no negative arguments
 			args = append(args, fmt.Sprintf("%ds0", p.t.w))
 			continue
 		}
@@ -494,7 +495,8 @@ func (b *body) table(s *scope) {
 	for i := range 1 + b.r.IntN(3) {
 		v := pick(b.gen, candidates)
 		kind := pick(b.gen, kinds)
-		if kind == "lpm" && v.t.w%8 != 0 { // BMv2's P4Runtime server accepts no other prefixes
+		if kind == "lpm" && v.t.w%8 != 0 {
+			// BMv2's P4Runtime server accepts no other prefix lengths
 			kind = "ternary"
 		}
 		if kind != "exact" && (general == "exact" || general == "lpm" && kind != "lpm") ||
@@ -543,7 +545,7 @@ func (b *body) table(s *scope) {
 	}
 	if b.oneIn(3) {
 		var entries []*node
-		// The first part of the key distinguishes the entries.
+		// The first field of the key distinguishes the entries.
 		for i := range min(1+b.r.IntN(4), 1<<min(shape[0].w, 3)) {
 			var parts []string
 			for j, k := range shape {
@@ -610,8 +612,8 @@ func (b *body) table(s *scope) {
 	b.tables = append(b.tables, apply)
 }
 
-// requests generates requests for copies and for coming back. Each packet, with all that it
-// becomes, has only a few rounds of them.
+// requests generates statements that request copies of a packet, or that a packet comes back to
+// ingress. The number of such rounds is limited for a packet and all its copies.
 func (b *body) requests(s *scope) (out []*node) {
 	add := func(what string) {
 		round := fmt.Sprintf(
@@ -621,12 +623,12 @@ func (b *body) requests(s *scope) (out []*node) {
 	list := func() int { return 1 + b.r.IntN(b.lists) }
 	session := func() string {
 		if b.oneIn(2) {
-			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // sometimes a session that does not exist
+			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // some of these sessions do not exist
 		}
 		return "(bit<32>)h.eth.way[7:6]"
 	}
 	clone := func(kind string) {
-		if b.oneIn(3) { // the copy preserves nothing, not even the number of rounds
+		if b.oneIn(3) { // this copy preserves no metadata, not even the number of rounds
 			out = append(out,
 				line(fmt.Sprintf(
 					"if (m.rounds == 0 && sm.instance_type == 0 && h.eth.way[5:4] == %d) {\n    m.rounds = 1;\n    clone(CloneType.%s, %s);\n}", b.r.IntN(4), kind, session())))

@@ -1,5 +1,6 @@
-// Package progfuzz searches for programs that the engines run differently, or not at all. It has a
-// generator of random v1model programs, and tests that compare the engines.
+// Package progfuzz searches for P4 programs that the switch's engines execute differently, or that
+// some engine cannot execute. It has a generator of random v1model programs, and tests that compare
+// the engines.
 //
 // [Generate] generates a program from a seed, in P4_16 for v1model. The tests compile it with p4c
 // and fill its tables, groups and sessions at random. They send random frames, most of which follow
@@ -9,12 +10,12 @@
 //
 //	make fuzz-programs PROGRAMS=500 FROM=1   # needs root and p4c-bm2-ss; uses BMv2 if installed
 //
-// testdata has compiled programs, so that a machine without p4c can run some, too. They are
-// programs that failed once, named by their seed.
+// The folder testdata has compiled programs for machines without p4c. They are programs that once
+// failed. Their names are their seeds.
 //
 // # What a program must not do
 //
 // In P4, a read from an invalid header, or from an array beyond its end, is undefined. BMv2 returns
-// what an earlier packet left there; the interpreter and the kernel return 0. So most programs
-// guard their reads ([Features].Loose is off), and only these programs run on BMv2.
+// data of an earlier packet; the interpreter and the kernel return 0. So most programs guard their
+// reads ([Features].Loose is off). Only such programs run on BMv2.
 package progfuzz

@@ -31,26 +31,26 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// engine is a switch under test.
+// engine is a kind of switch whose results the test compares.
 type engine interface {
 	name() string
 	// load replaces the last program. If the engine does not support the program, the error wraps
 	// target.ErrUnsupported.
 	load(c *compiled) error
 	pipeline() target.Pipeline
-	// exchange sends a frame to a port, and returns the frames that come out, once at least the
-	// expected number has.
+	// exchange sends a frame to a port, and returns the frames that come out. It waits until at
+	// least the expected number of frames has come out.
 	exchange(port uint32, frame []byte, expect int) ([]stf.Packet, error)
 	digests() []target.Digest
 	// ordered returns whether the frames of one port arrive in the order in which the switch sends
-	// them. BMv2's egress threads share the ports, so its order may differ. The far end of a veth
-	// pair whose port is at XDP gives frames to packet sockets in lists, so its order may differ,
-	// too.
+	// them. BMv2's egress threads share the ports, so the order of frames may change. If a veth
+	// port is at the XDP hook, the far end of the pair delivers frames to packet sockets in lists,
+	// so their order may also change.
 	ordered() bool
 	unload()
 }
 
-// reference is the interpreter.
+// reference is the interpreter, whose results are the reference for the other engines.
 type reference struct {
 	*interp.Pipeline
 	learned []target.Digest
@@ -80,7 +80,7 @@ type cables struct {
 	sockets map[uint32]int
 
 	mu  sync.Mutex
-	cpu []stf.Packet // frames to the controller
+	cpu []stf.Packet // frames that were sent to the controller
 }
 
 func newCables(t testing.TB) *cables {
@@ -95,7 +95,7 @@ func newCables(t testing.TB) *cables {
 			udptest.Check(t, err)
 			udptest.Check(t, c.space.Link.LinkSetUp(l))
 		}
-		const all = unix.ETH_P_ALL << 8 // in network byte order
+		const all = unix.ETH_P_ALL << 8 // ETH_P_ALL in network byte order
 		index := c.space.Index(pair.PeerName)
 		c.space.Do(func() error {
 			fd, err := unix.Socket(unix.AF_PACKET,
@@ -127,8 +127,8 @@ func (c *cables) send(port uint32, frame []byte) error {
 	return nil
 }
 
-// take returns the frames that have come out, once at least the expected number has, and then none
-// for a moment.
+// take waits until at least the expected number of frames has come out, and then until no frame
+// comes out for a moment. It returns the frames.
 func (c *cables) take(expect int, moment time.Duration) (out []stf.Packet, err error) {
 	buffer, control := make([]byte, 65536), make([]byte, 256)
 	end, patience := time.Now().Add(moment), time.Now().Add(2*time.Second)
@@ -163,7 +163,8 @@ func (c *cables) take(expect int, moment time.Duration) (out []stf.Packet, err e
 	return out, nil
 }
 
-// withTag inserts the 802.1Q tag from a struct tpacket_auxdata (packet(7)) into the frame again.
+// withTag inserts the 802.1Q tag from a struct tpacket_auxdata (packet(7)) into a frame again. The
+// kernel has removed the tag from the frame.
 func withTag(frame, control []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -181,18 +182,19 @@ func withTag(frame, control []byte) ([]byte, error) {
 	return frame, nil
 }
 
-// kernel is the engine in the kernel, at one hook, with or without a CPU port.
+// kernel is the engine that runs programs in the Linux kernel, at one hook, with or without a CPU
+// port.
 type kernel struct {
 	*cables
 	device  ebpf.Device
 	title   string
 	hook    ebpf.Hook
 	learned []target.Digest
-	frames  int // since the program was loaded
+	frames  int // number of frames since the program was loaded
 }
 
-// madeAnew is the number of frames after which a program is recompiled for its tables' content, and
-// by paths.
+// madeAnew is the number of frames after which the engine recompiles a program, specialized for the
+// content of its tables, and by paths.
 const madeAnew = 20
 
 func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
@@ -255,7 +257,7 @@ func (k *kernel) exchange(port uint32, frame []byte, expect int) ([]stf.Packet, 
 	return k.take(expect, 300*time.Microsecond)
 }
 
-// behavioralModel is BMv2: a process for each program.
+// behavioralModel is the engine BMv2. Each program gets its own BMv2 process.
 type behavioralModel struct {
 	*cables
 	t       testing.TB
@@ -287,7 +289,7 @@ func (b *behavioralModel) unload() {
 }
 
 func (b *behavioralModel) load(c *compiled) error {
-	const address = "127.0.0.1:9559" // in the process's own namespace
+	const address = "127.0.0.1:9559" // an address in the process's own network namespace
 	args := []string{"--log-level", "off", "--device-id", "1", "--no-p4"}
 	for n := uint32(1); n <= Ports; n++ {
 		args = append(args, "-i", fmt.Sprintf("%d@s%d", n, n))
@@ -300,12 +302,12 @@ func (b *behavioralModel) load(c *compiled) error {
 	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
-	go b.space.Do(func() error { // the process ends with the thread that started it
+	go b.space.Do(func() error { // The process ends when the thread that started it ends.
 		defer close(ended)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // until it is killed
+			_ = cmd.Wait() // Wait returns when the process is killed
 		}
 		return nil
 	})

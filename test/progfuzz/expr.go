@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// typ is bit<w> or int<w>.
+// typ is the P4 type bit<w> or int<w>.
 type typ struct {
 	w      int
 	signed bool
@@ -21,32 +21,32 @@ func (t typ) String() string {
 
 func bits(w int) typ { return typ{w: w} }
 
-// value is a readable value. A place has the same type, and can be written.
+// value is an expression that can be read. A place has the same Go type, and can also be written.
 type value struct {
 	expr string
 	t    typ
-	of   string // the header of the value, which may be invalid; "": none
+	of   string // the header that contains the value and that may be invalid; "" if there is none
 }
 
-// scope is everything that a place in the program can name.
+// scope is the set of everything that one position in the program can name.
 type scope struct {
 	parser, egress, action bool
-	pure                   bool // in a function, which sees only its parameters
-	sub                    bool // in a control that both ingress and egress may use
+	pure                   bool // inside a function, which sees only its parameters
+	sub                    bool // inside a control that ingress and egress may both use
 	locals                 []value
-	params                 []value  // read-only
-	valid                  []string // headers that are surely valid here
+	params                 []value  // parameters that can only be read
+	valid                  []string // headers that are certainly valid here
 	headers                []*header
 }
 
-// with returns the scope in which a header is valid.
+// with returns the scope in which the given header is also valid.
 func (s *scope) with(header string) *scope {
 	c := *s
 	c.valid = append(slices.Clone(s.valid), header)
 	return &c
 }
 
-// oneIn is true with a probability of 1/n.
+// oneIn returns true with a probability of 1/n.
 func (g *gen) oneIn(n int) bool { return g.r.IntN(n) == 0 }
 
 func pick[T any](g *gen, list []T) T { return list[g.r.IntN(len(list))] }
@@ -94,7 +94,7 @@ func (g *gen) literal(t typ) string {
 	if t.w == 1 {
 		return fmt.Sprintf("(int<1>)1w%d", n)
 	}
-	if n.Bit(t.w-1) == 1 { // negative
+	if n.Bit(t.w-1) == 1 { // n is negative.
 		return fmt.Sprintf("(int<%d>)%dw%d", t.w, t.w, n)
 	}
 	return fmt.Sprintf("%ds%d", t.w, n)
@@ -107,7 +107,7 @@ func (g *gen) values(s *scope) []value {
 		return list
 	}
 	for _, f := range g.meta {
-		// BMv2 parses a clone with the metadata of an earlier packet
+		// BMv2 parses a clone with the metadata of an earlier packet, so metadata is not read here.
 		if s.parser && g.f.CloneI2E && !g.f.Loose {
 			break
 		}
@@ -139,7 +139,8 @@ func (g *gen) values(s *scope) []value {
 	return list
 }
 
-// plain returns the values that need no guard: in no header, or in a valid one.
+// plain returns the values that can be read without a guard. They are in no header, or in a header
+// that is certainly valid.
 func (g *gen) plain(s *scope) (list []value) {
 	for _, v := range g.values(s) {
 		if v.of == "" || g.f.Loose || slices.Contains(s.valid, v.of) {
@@ -149,7 +150,7 @@ func (g *gen) plain(s *scope) (list []value) {
 	return list
 }
 
-// places returns the writable values.
+// places returns the values that can be written.
 func (g *gen) places(s *scope) []value {
 	list := slices.Clone(s.locals)
 	for _, f := range g.meta {
@@ -174,7 +175,7 @@ func (g *gen) read(s *scope, v value) string {
 	return fmt.Sprintf("(%s.isValid() ? %s : %s)", v.of, v.expr, g.literal(v.t))
 }
 
-// cast generates a conversion between types.
+// cast generates the conversion of an expression to another type.
 func cast(expr string, from, to typ) string {
 	if from == to {
 		return expr
@@ -185,7 +186,7 @@ func cast(expr string, from, to typ) string {
 	if from.w == to.w {
 		return fmt.Sprintf("(%s)%s", to, expr)
 	}
-	// Convert via an unsigned type of the same width.
+	// The conversion goes through an unsigned type of the same width.
 	if to.signed {
 		return fmt.Sprintf("(%s)(%s)%s", to, bits(to.w), expr)
 	}
@@ -300,7 +301,8 @@ func (g *gen) cond(s *scope, depth int) string {
 		t = pick(g, list).t
 	}
 	ops := []string{"==", "!=", "<", "<=", ">", ">="}
-	if g.oneIn(2) && t.w > 3 && !t.signed { // compare only a few bits, which are more often equal
+	if g.oneIn(2) && t.w > 3 && !t.signed {
+		// compare only a few bits, because these are equal more often
 		hi := g.r.IntN(min(t.w, 60))
 		lo := max(0, hi-g.r.IntN(3))
 		return fmt.Sprintf("((%s)[%d:%d] %s %d)", g.leaf(s, t), hi, lo, pick(g, ops),

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Features are the language features that a program may have. Each seed omits many, so that the
-// others occur together more often, and a failure has few possible causes.
+// Features says which language features a program may have. Each seed leaves out many features. So
+// the remaining ones occur together more often, and a failure has few possible causes.
 type Features struct {
 	Wide      bool // fields and values of more than 64 bits
 	Signed    bool
@@ -19,18 +19,18 @@ type Features struct {
 	Union     bool
 	Varbit    bool
 	Lookahead bool
-	Verify    bool // verify and other parser errors
-	Loop      bool // a loop in the parser, over a stack
+	Verify    bool // calls of verify, and other parser errors
+	Loop      bool // a loop in the parser that fills a header stack
 	ValueSet  bool
-	TwoWays   bool // several default cases in a select
+	TwoWays   bool // more than one default case in a select
 	Table     bool
 	Register  bool
 	Counter   bool
 	Meter     bool
 	Random    bool
 	Hash      bool
-	// csum16 and xor16 over a number of bits that is not a multiple of their word, in hashes and
-	// checksums
+	// csum16 and xor16 over a number of bits that is not a multiple of the algorithm's word, in
+	// hashes and checksums
 	OddHash   bool
 	Checksum  bool
 	Resubmit  bool
@@ -43,11 +43,13 @@ type Features struct {
 	CPU       bool // the program has a port to the controller
 	Call      bool // functions, actions with arguments, controls within controls
 	Exit      bool
-	Loose     bool // reads invalid headers, and arrays beyond their end: not for BMv2
-	Large     bool
+	// reads from invalid headers, and from arrays beyond their end; such programs do not run on
+	// BMv2
+	Loose bool
+	Large bool
 }
 
-// chance is the percentage of programs that have a feature; the default is 50.
+// chance is the percentage of programs that have a feature. Features that are not listed have 50.
 var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30,
 	"Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30,
 	"Recirc":   30,
@@ -67,7 +69,8 @@ func draw(r *rand.Rand) (f Features) {
 	return f
 }
 
-// clones, back and copies report whether packets may be cloned, come back, or be copied.
+// clones reports whether packets may be cloned, back whether they may come back to ingress, and
+// copies whether they may be copied.
 func (f Features) clones() bool { return f.CloneI2E || f.CloneE2E }
 func (f Features) back() bool   { return f.Resubmit || f.Recirc }
 func (f Features) copies() bool { return f.clones() || f.Multicast }

@@ -13,13 +13,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Fill generates entries for a program's tables, members of its value sets, groups and sessions,
-// and writes them to all pipelines, which must accept the same ones. The first pipeline decides
-// which generated items count; it rejects, for example, duplicate entries. cpu is whether there is
-// a CPU port. cut is whether sessions may truncate frames, which BMv2 cannot do over P4Runtime.
+// Fill generates table entries, members of value sets, groups and sessions for a program. It writes
+// them to all pipelines. Only items that the first pipeline accepts are used; it rejects, for
+// example, duplicate entries. The other pipelines must accept the same items. cpu says whether
+// there is a CPU port. cut says whether sessions may truncate frames, which BMv2 cannot do over
+// P4Runtime.
 func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut bool,
 	pipelines []target.Pipeline) error {
-	optional := map[string]bool{} // by table and key; the JSON has these as ternary
+	// names of tables and keys whose match kind is optional; BMv2's JSON calls them ternary
+	optional := map[string]bool{}
 	for _, t := range info.Tables {
 		for _, m := range t.MatchFields {
 			optional[t.Preamble.Name+" "+m.Name] = m.GetMatchType() == configv1.MatchField_OPTIONAL
@@ -127,7 +129,7 @@ func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut 
 	return nil
 }
 
-// number generates a number of a width, often a small one.
+// number generates a number of the given width. Often it is a small number.
 func number(r *rand.Rand, width int) []byte {
 	b := make([]byte, (width+7)/8)
 	switch r.IntN(4) {
@@ -157,7 +159,8 @@ func call(r *rand.Rand, t *bmv2json.Table) *target.ActionCall {
 	return c
 }
 
-// entry generates an entry in P4Runtime's canonical form: value bits outside the mask are 0.
+// entry generates an entry in P4Runtime's canonical form. In this form, value bits outside the mask
+// are 0.
 func entry(r *rand.Rand, t *bmv2json.Table, optional map[string]bool,
 	priority int) *target.TableEntry {
 	e := &target.TableEntry{Action: call(r, t)}

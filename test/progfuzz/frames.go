@@ -16,19 +16,19 @@ type FrameSource struct {
 	pool [][]byte
 }
 
-// NewFrameSource makes the source of frames for a program.
+// NewFrameSource makes a source of frames for a program.
 func NewFrameSource(prog *bmv2json.Program, r *rand.Rand) *FrameSource {
 	return &FrameSource{prog: prog, r: r}
 }
 
 const (
-	shortest = 14 // bytes of the shortest frame that an interface sends
+	shortest = 14 // length in bytes of the shortest frame that an interface sends
 	longest  = 2000
 	kept     = 32
 )
 
-// Learn adds a frame that came out. Next may send it again, because it has correct checksums and
-// valid headers.
+// Learn adds a frame that came out of a switch. Next may return it again. Such a frame is useful
+// because it has correct checksums and valid headers.
 func (s *FrameSource) Learn(frame []byte) {
 	if len(frame) < shortest || len(frame) > 1000 {
 		return
@@ -49,22 +49,22 @@ func (s *FrameSource) Next() []byte {
 		frame = s.follow()
 	}
 	switch s.r.IntN(10) {
-	case 0: // truncate
+	case 0: // Truncate the frame.
 		frame = frame[:shortest+s.r.IntN(len(frame)-shortest+1)]
-	case 1: // change some bytes
+	case 1: // Change some bytes.
 		for range 1 + s.r.IntN(4) {
 			frame[s.r.IntN(len(frame))] = s.byte()
 		}
 	}
 	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
-		// some engines remove a tag on the frame's way and insert it again, which TestHooks in
-		// switch/ebpf tests
+		// Some engines remove a VLAN tag from the frame and insert it again, so the frame must not
+		// begin with a tag. TestHooks in switch/ebpf tests tags.
 		frame[12] = 0x11
 	}
 	return frame
 }
 
-// byte returns a random byte, often a small one or one at an edge of the range.
+// byte returns a random byte. Often it is a small number, or a number at an edge of the range.
 func (s *FrameSource) byte() byte {
 	switch s.r.IntN(4) {
 	case 0:
@@ -75,16 +75,16 @@ func (s *FrameSource) byte() byte {
 	return byte(s.r.Uint32())
 }
 
-// follow chooses a path through the parser, and sets the fields that lead there, as far as each
-// select looks at the frame.
+// follow chooses a path through the parser. If a select of the parser reads fields of the frame,
+// follow sets these fields so that the parser takes the path.
 func (s *FrameSource) follow() []byte {
 	frame := make([]byte, longest)
 	for i := range frame {
 		frame[i] = s.byte()
 	}
-	cursor := 0 // in bits
+	cursor := 0 // position in bits
 	at := map[bmv2json.FieldRef]int{}
-	last := map[*bmv2json.HeaderStack]int{} // start of the last element
+	last := map[*bmv2json.HeaderStack]int{} // position of the last element of each stack
 	next := map[*bmv2json.HeaderStack]int{}
 	take := func(h *bmv2json.Header) {
 		for _, f := range h.Type.Fields {

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// gen is a program that is being generated.
+// gen is a program while it is being generated.
 type gen struct {
 	r         *rand.Rand
 	f         Features
 	types     []*headerType
-	eth       *header   // the first header, which every packet has
+	eth       *header   // the first header of every packet
 	headers   []*header // headers that the parser extracts or the program makes valid
 	stacks    []*stack
 	unions    []*union
 	meta      []field
 	functions []function
-	valueSets []field  // name and width of each value set
+	valueSets []field  // names and widths of the value sets
 	subs      []string // controls that other controls can use
 	names     int
 	lists     int // number of field lists
@@ -31,7 +31,8 @@ type field struct {
 type headerType struct {
 	name   string
 	fields []field
-	varbit int // the largest width of the last field, if it is a varbit; 0: no varbit
+	// varbit is the largest width of the last field, if that field is a varbit. Otherwise it is 0.
+	varbit int
 }
 
 type header struct {
@@ -46,7 +47,7 @@ type stack struct {
 	size int
 }
 
-// union is a header union.
+// union is a header union of the program.
 type union struct {
 	name    string
 	members []*header
@@ -58,18 +59,20 @@ type function struct {
 	in     [2]typ
 }
 
-// CPUPort is the port to the controller, in programs that have one. Ports is the number of ports
-// with interfaces. The other constants are the numbers of groups and sessions that tests must fill,
-// and a limit.
+// CPUPort is the port to the controller, in programs that have such a port. Ports is the number of
+// ports with interfaces. Groups and Sessions are the numbers of multicast groups and clone sessions
+// that tests must fill. maxRounds is a limit.
 const (
-	CPUPort   = 510
-	Ports     = 4 // 1 to 4
-	Groups    = 4 // 1 to 4
-	Sessions  = 3 // 1 to 3
-	maxRounds = 2 // maximum requests for a copy or for coming back, by a packet and all its copies
+	CPUPort  = 510
+	Ports    = 4 // the ports are 1 to 4
+	Groups   = 4 // the groups are 1 to 4
+	Sessions = 3 // the sessions are 1 to 3
+	// how often a packet and all its copies together may request a copy, or request to come back to
+	// ingress
+	maxRounds = 2
 )
 
-// Generate generates a program.
+// Generate generates the program that belongs to a seed.
 func Generate(seed uint64) *Program {
 	r := rand.New(rand.NewPCG(seed, 0x70726f67))
 	f := draw(r)
@@ -141,7 +144,7 @@ func (g *gen) drawTypes() {
 	if g.f.Stack {
 		for i := range 1 + g.r.IntN(2) {
 			s := &stack{name: fmt.Sprintf("s%d", i), t: pick(g, g.types[1:]), size: 1 + g.r.IntN(4)}
-			if i == 0 && g.f.Loop { // the loop depends on a bit of each element
+			if i == 0 && g.f.Loop { // the parser's loop depends on a bit of each element
 				s.t = &headerType{name: "loop_t", fields: append([]field{{"more", bits(3)}},
 					g.fieldsOf(5+8*g.r.IntN(3))...)}
 				g.types = append(g.types, s.t)
@@ -216,7 +219,7 @@ func (g *gen) declareTypes() (top []*node) {
 		top = append(top, keep(fmt.Sprintf("header_union %s_t {\n%s\n}\n", u.name,
 			strings.Join(lines, "\n"))))
 	}
-	// The program's state for a packet at the end of egress.
+	// These statements record the program's state for a packet at the end of egress.
 	var seen []*node
 	width := 0
 	for _, f := range append(standard, g.meta...) {
@@ -268,7 +271,7 @@ func (g *gen) declareTypes() (top []*node) {
 	return top
 }
 
-// standard are the fields of standard_metadata that each frame carries out.
+// standard are the fields of standard_metadata that the program copies into each frame that leaves.
 var standard = []field{{"instance_type", bits(32)}, {"packet_length", bits(32)},
 	{"ingress_port", bits(9)}, {"egress_port", bits(9)}, {"egress_rid", bits(16)},
 	{"checksum_error", bits(1)}}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestGenerate: a seed always gives the same program, and different seeds give different programs.
+// TestGenerate checks that a seed always gives the same program, and that different seeds give
+// different programs.
 func TestGenerate(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := range uint64(200) {
@@ -20,8 +21,8 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestReduce: Reduce leaves only the statement that matters, and the parts that every program
-// needs.
+// TestReduce checks that Reduce leaves only the statement that causes the failure, and the parts
+// that every program needs.
 func TestReduce(t *testing.T) {
 	var p *Program
 	const matters = "setInvalid();"

@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// parser generates a parser: a sequence of states, each of which extracts a header or does
-// something else, and random transitions forward.
+// parser generates a parser. It is a sequence of states with random transitions to later states.
+// Each state extracts a header or does something else.
 func (g *gen) parser() *node {
 	type plan struct {
 		name string
 		body []*node
-		s    *scope // the scope after the body
-		loop string // the stack whose last element decides whether to repeat the state
+		s    *scope // the scope at the end of the state's body
+		// the stack whose last element decides whether the state is repeated; "" if the state is
+		// not a loop
+		loop string
 	}
 	base := &scope{parser: true, headers: g.all(), valid: []string{g.eth.expr}}
 	eth := &plan{name: "eth", s: base, body: []*node{keep("pkt.extract(h.eth);")}}
@@ -27,7 +29,8 @@ func (g *gen) parser() *node {
 		if h.t.varbit > 0 {
 			length := fmt.Sprintf("((bit<32>)h.eth.way[%d:0]) << 3", 2+g.r.IntN(2))
 			if g.f.Loose && g.oneIn(2) {
-				length = "(bit<32>)h.eth.way" // not a multiple of a byte, or too long
+				// this length may be too long, or not a whole number of bytes
+				length = "(bit<32>)h.eth.way"
 			}
 			take = fmt.Sprintf("pkt.extract(%s, %s);", h.expr, length)
 		}
@@ -37,7 +40,8 @@ func (g *gen) parser() *node {
 		take := line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name))
 		p := add("take_"+s.name, base, take)
 		if i == 0 && g.f.Loop {
-			p.loop, take.fixed = s.name, true // without the extraction, the parser would loop forever
+			// without this extraction, the parser would loop forever
+			p.loop, take.fixed = s.name, true
 		} else if s.size > 1 && g.oneIn(2) {
 			p.body = append(p.body, line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name)))
 		}

@@ -39,16 +39,16 @@ var (
 
 const compiler = "p4c-bm2-ss"
 
-// compiled is a program in the form that the engines load.
+// compiled is a compiled program in the form that the engines load.
 type compiled struct {
 	name  string
 	seed  uint64
 	json  []byte
 	prog  *bmv2json.Program
 	info  *configv1.P4Info
-	text  []byte // of the P4Info
-	loose bool   // reads undefined values: not for BMv2
-	cpu   bool   // needs a switch with a CPU port
+	text  []byte // the P4Info as text
+	loose bool   // the program reads undefined values, so BMv2 cannot run it
+	cpu   bool   // the program needs a switch with a CPU port
 }
 
 func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*compiled, error) {
@@ -65,7 +65,7 @@ func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*c
 	return c, nil
 }
 
-// keep writes the program to a folder, without its source positions.
+// keep writes the compiled program to a folder, without the positions in its source.
 func (c *compiled) keep(dir string, p *Program) error {
 	var doc any
 	if err := json.Unmarshal(c.json, &doc); err != nil {
@@ -115,8 +115,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: programs
-// that failed once, and others with every feature.
+// TestCorpus runs the compiled programs in testdata on the interpreter and in the kernel. Some of
+// these programs once failed; the others have all features.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	check(t, err)
@@ -176,20 +176,20 @@ func compile(dir string, p *Program) (*compiled, error) {
 	return newCompiled(fmt.Sprintf("program %d", p.Seed), p.Seed, p.Features.Loose, j, i)
 }
 
-// failure is a program's failure. kind names the place, so that Reduce does not mistake another
-// failure for this one.
+// failure describes how a program failed. kind says in which way, so that Reduce does not mistake
+// another failure for this one.
 type failure struct {
 	kind, text string
 }
 
 func (f *failure) Error() string { return f.kind + ": " + f.text }
 
-// result is the result of a program's run.
+// result is the result of running a program on the engines.
 type result struct {
 	sent, came int
-	refused    map[string]string // by engine: why it does not support the program
+	refused    map[string]string // the reason why an engine does not support the program, by engine
 	bmv2       bool              // the program ran on BMv2
-	union      bool              // it did not, because of [assignsUnionMembers]
+	union      bool              // the program did not run on BMv2 because of [assignsUnionMembers]
 }
 
 // run runs a program on all engines.
@@ -216,7 +216,8 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 			continue
 		}
 		if err := e.load(c); err != nil {
-			if isBMv2 { // BMv2 exited, or its P4Runtime lacks something that the program has
+			if isBMv2 {
+				// BMv2 exited, or its P4Runtime server does not support something in the program.
 				res.refused[e.name()] = err.Error()
 				continue
 			}
@@ -254,7 +255,8 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 	for n := range frames {
 		port, frame := ports[r.IntN(Ports)], source.Next()
 		if packetOut && n%7 == 6 {
-			header := []byte{byte(r.IntN(3)), byte(r.IntN(2)) << 7} // ports 0 to 5
+			// the header gives a port between 0 and 5
+			header := []byte{byte(r.IntN(3)), byte(r.IntN(2)) << 7}
 			port, frame = CPUPort, append(header, frame...)
 		}
 		res.sent++
@@ -284,7 +286,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		kind, text := state(c, ref, e)
 		for deadline := time.Now().Add(time.Second); kind != "" &&
 			time.Now().Before(deadline); kind, text = state(c, ref, e) {
-			// the last frame may still be on its way
+			// The last frame may still be under way.
 			time.Sleep(10 * time.Millisecond)
 		}
 		if kind != "" {
@@ -308,8 +310,8 @@ func comesBack(prog *bmv2json.Program) bool {
 }
 
 // assignsUnionMembers returns whether the program assigns one member of a header union to another
-// member of it. BMv2 then sends the written member, but isValid returns false for it
-// (switch/stf/testdata/unions.p4).
+// member of it. In such a program, BMv2 sends the written member, although isValid returns false
+// for it (switch/stf/testdata/unions.p4).
 func assignsUnionMembers(prog *bmv2json.Program) bool {
 	for _, a := range prog.Actions {
 		for _, p := range a.Primitives {
@@ -325,7 +327,8 @@ func assignsUnionMembers(prog *bmv2json.Program) bool {
 	return false
 }
 
-// differ describes how the output frames differ. Only the order of frames at one port counts.
+// differ describes how the output frames of two engines differ. It ignores the order of frames at
+// different ports.
 func differ(want, got []stf.Packet) string {
 	byPort := func(l []stf.Packet) []stf.Packet {
 		l = slices.Clone(l)
@@ -386,7 +389,8 @@ func show(l []stf.Packet) string {
 	return s
 }
 
-// state compares the registers and counters after all packets.
+// state compares the registers and counters of an engine with those of the interpreter after all
+// packets.
 func state(c *compiled, ref *reference, e engine) (kind, text string) {
 	_, isBMv2 := e.(*behavioralModel)
 	p := e.pipeline()
@@ -440,7 +444,7 @@ func state(c *compiled, ref *reference, e engine) (kind, text string) {
 	return "", ""
 }
 
-// normalised returns a refusal without the parts that differ between programs.
+// normalised returns the text of a refusal without the parts that differ between programs.
 func normalised(why string) string {
 	return numbers.ReplaceAllString(why[strings.Index(why, ": ")+1:], "#")
 }
@@ -448,7 +452,7 @@ func normalised(why string) string {
 var numbers = regexp.MustCompile(`\[\d+\]|\d+|"[^"]*"`)
 
 // TestPrograms generates random programs, compiles them, and runs them on every engine that this
-// machine has. make fuzz-programs runs many.
+// machine has. The target fuzz-programs of make runs many programs.
 func TestPrograms(t *testing.T) {
 	if _, err := exec.LookPath(compiler); err != nil {
 		t.Skipf("no compiler for the programs, TestCorpus runs some that were compiled before: %v",
@@ -466,7 +470,7 @@ func TestPrograms(t *testing.T) {
 			t.Logf("program %d: %.2000s", seed, err)
 			continue
 		}
-		if err != nil { // bmv2json rejects the program
+		if err != nil { // Package bmv2json rejects the program.
 			why := "the reader refuses " + normalised(err.Error())
 			refused[why] = append(refused[why], seed)
 			continue

@@ -6,14 +6,14 @@ import "strings"
 type node struct {
 	open  string // first line or lines of the piece
 	kids  []*node
-	mid   string // text between kids and more ("} else {"); "" if more is empty
+	mid   string // text between kids and more, such as "} else {"; "" if more is empty
 	more  []*node
 	close string
-	fixed bool // the program is invalid without it
-	out   bool // removed by Reduce
+	fixed bool // without this piece, the program is invalid
+	out   bool // Reduce has removed this piece
 }
 
-// Program is a generated program and its pieces.
+// Program is a generated program, which consists of pieces.
 type Program struct {
 	Seed     uint64
 	Features Features
@@ -53,8 +53,8 @@ func write(b *strings.Builder, list []*node, depth int) {
 	}
 }
 
-// Reduce removes as many pieces as it can while fails returns true, at first many at once and then
-// fewer. It calls fails at most `tries` times.
+// Reduce removes pieces from the program as long as fails returns true for the rest. It first tries
+// to remove many pieces at once, and then fewer. It calls fails at most `tries` times.
 func (p *Program) Reduce(tries int, fails func() bool) {
 	for size := len(p.removable()) / 2; size > 0; size /= 2 {
 		list := p.removable()
@@ -77,7 +77,7 @@ func (p *Program) Reduce(tries int, fails func() bool) {
 	}
 }
 
-// removable returns the pieces that may be removed, with a block before its content.
+// removable returns the pieces that may be removed. A block comes before the pieces in it.
 func (p *Program) removable() (list []*node) {
 	var level func(nodes []*node)
 	level = func(nodes []*node) {
@@ -99,11 +99,11 @@ func (p *Program) removable() (list []*node) {
 	return list
 }
 
-// line makes a piece without content; keep makes one that Reduce does not remove.
+// line makes a piece without content. keep makes a piece that Reduce does not remove.
 func line(text string) *node { return &node{open: text} }
 func keep(text string) *node { return &node{open: text, fixed: true} }
 
-// block makes a piece with content.
+// block makes a piece that contains other pieces.
 func block(open string, kids []*node, close string) *node {
 	return &node{open: open, kids: kids, close: close}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// TestChart: the page has every value of the Helm chart that has a comment. A value without a
-// comment must be below one with a comment.
+// TestChart checks that the reference page has every value of the Helm chart that has a comment. A
+// value without a comment must be below one with a comment.
 func TestChart(t *testing.T) {
 	const source = "cni-plugin/deploy/chart/values.yaml"
 	text, err := os.ReadFile(root + "/" + source)
@@ -50,7 +50,7 @@ func TestChart(t *testing.T) {
 	refpage.Check(t, root, "chart.md", page.String())
 }
 
-// flow formats a value in one line.
+// flow formats a YAML value in one line.
 func flow(t *testing.T, value *yaml.Node) string {
 	t.Helper()
 	var all func(n *yaml.Node)

@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// unitLine is a setting of a systemd unit.
+// unitLine matches a setting in a systemd unit.
 var unitLine = regexp.MustCompile(`(?m)^(Description|ConditionPathExists|ExecStart|EnvironmentFile)=(.*)$`)
 
-// TestConfiguration: the page has the configuration files of the programs, as packages install
-// them.
+// TestConfiguration checks that the reference page has the configuration files of the programs that
+// packages install.
 func TestConfiguration(t *testing.T) {
 	const files = root + "/mk/release/files/"
 	var page strings.Builder

@@ -31,8 +31,8 @@ var eventPrefixes = map[string]string{
 	"switch":     "Switches",
 }
 
-// TestEvents: api/admin.EventTypes has exactly the events that the controller emits, and the page
-// has all of them.
+// TestEvents checks that api/admin.EventTypes has exactly the events that the controller emits, and
+// that the reference page has all of them.
 func TestEvents(t *testing.T) {
 	emitted := emittedEvents(t)
 	if len(emitted) < 50 {
@@ -79,18 +79,19 @@ func TestEvents(t *testing.T) {
 }
 
 // eventEmitters are the functions and methods whose first argument is the type of an event. Each
-// passes it to another emitter or puts it into an Event. Other functions have such names, too (a
-// set's Add), so a call counts only with this number of arguments.
+// emitter passes the type to another emitter or puts it into an Event. Other functions may have the
+// same name, for example the method Add of a set. So a call counts only if its number of arguments
+// is between least and most.
 var eventEmitters = map[string]struct{ least, most int }{
-	"event":    {3, math.MaxInt}, // chain.Machine
-	"Event":    {3, 3},           // switches.Owner
-	"Add":      {4, 4},           // observe.Log
-	"Announce": {3, 3},           // the network of placement
-	"reroute":  {3, 3},           // Controller
+	"event":    {3, math.MaxInt}, // a method of chain.Machine
+	"Event":    {3, 3},           // a method of switches.Owner
+	"Add":      {4, 4},           // a method of observe.Log
+	"Announce": {3, 3},           // a method of placement's network
+	"reroute":  {3, 3},           // a method of Controller
 }
 
 // emittedEvents returns the types of events that the code below controlplane emits, each with one
-// place that emits it. It fails for an expression whose values it cannot determine.
+// place in the code that emits it. It fails if it cannot determine the values of an expression.
 func emittedEvents(t *testing.T) map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -121,7 +122,7 @@ type eventScan struct {
 	t      *testing.T
 	fset   *token.FileSet
 	faults []string
-	found  map[string]string // by type: a place that emits it
+	found  map[string]string // a place in the code that emits each type
 }
 
 // function finds the events that a function emits.
@@ -183,7 +184,7 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 		}
 		s.found[kind] = fmt.Sprintf("%s:%d", strings.TrimPrefix(at.Filename, root+"/"), at.Line)
 		return
-	case *ast.Ident: // a parameter that is passed on, or a variable
+	case *ast.Ident: // The expression is a parameter that is passed on, or a variable.
 		if takesType(f, e.Name) {
 			return
 		}
@@ -193,14 +194,15 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 			}
 			return
 		}
-	case *ast.IndexExpr: // map[bool]string{true: "chain.compared", false: "chain.copied"}[x]
+	case *ast.IndexExpr:
+		// The expression is like map[bool]string{true: "chain.compared", false: "chain.copied"}[x].
 		if choices, ok := e.X.(*ast.CompositeLit); ok {
 			for _, choice := range choices.Elts {
 				s.values(f, choice.(*ast.KeyValueExpr).Value)
 			}
 			return
 		}
-	case *ast.BinaryExpr: // "placement."+string(fault)
+	case *ast.BinaryExpr: // The expression is like "placement."+string(fault).
 		prefix, ok := e.X.(*ast.BasicLit)
 		if ok && e.Op == token.ADD && prefix.Value == `"placement."` && isConversionOf(e.Y, "fault") {
 			for _, fault := range s.faults {
@@ -208,7 +210,7 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 			}
 			return
 		}
-	case *ast.SelectorExpr: // the controller passes on the events of a machine
+	case *ast.SelectorExpr: // Here the controller passes on the events of a chain.Machine.
 		if of, ok := e.X.(*ast.Ident); ok && of.Name == "a" && e.Sel.Name == "Type" {
 			return
 		}
@@ -228,7 +230,8 @@ func assignments(f *ast.FuncDecl, name string) (out []ast.Expr) {
 		if a, ok := n.(*ast.AssignStmt); ok {
 			for i, to := range a.Lhs {
 				if v, ok := to.(*ast.Ident); ok && v.Name == name {
-					out = append(out, a.Rhs[min(i, len(a.Rhs)-1)]) // one call may return several values
+					// A single call may return several values.
+					out = append(out, a.Rhs[min(i, len(a.Rhs)-1)])
 				}
 			}
 		}
@@ -237,7 +240,7 @@ func assignments(f *ast.FuncDecl, name string) (out []ast.Expr) {
 	return out
 }
 
-// isConversionOf returns whether an expression converts a variable to a string.
+// isConversionOf returns whether an expression converts the variable `name` to a string.
 func isConversionOf(e ast.Expr, name string) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {

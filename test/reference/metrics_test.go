@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// sections are the programs that serve metrics, with the folders that declare them.
+// sections are the programs that serve metrics, with the folders that declare the metrics.
 var sections = []section{
 	{"The controller", []string{"controlplane"}},
 	{"The gateway, `etcd-monitor`", []string{"etcd-monitor", "client/etcd"}},
@@ -38,10 +38,10 @@ type section struct {
 	folders []string
 }
 
-// metric is a row of the page.
+// metric is a row of the reference page.
 type metric struct{ name, labels, help string }
 
-// TestMetrics: the page has every metric that the code declares.
+// TestMetrics checks that the reference page has every metric that the code declares.
 func TestMetrics(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("Metrics", "the declarations of metrics in the code",
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	controller.MustRegister(observe.NewSwitchEvents(nil), observe.NewUnsentPackets(nil))
 	described(t, controller, rows[0])
 	described(t, hotkeys.NewMetrics(hotkeys.Bounds{}, nil), rows[1])
-	delete(rows[0], "netcraq_build_info") // every program has it
+	delete(rows[0], "netcraq_build_info") // every program has this metric
 	set := token.NewFileSet()
 	for folder, files := range packages(t, set) {
 		i := slices.IndexFunc(sections, func(s section) bool {
@@ -95,7 +95,7 @@ func values(m map[string]metric) func(func(metric) bool) {
 	}
 }
 
-// description matches the text form of a Desc.
+// description matches the text form of a prometheus.Desc.
 var description = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([^}]*)\}`)
 
 // described adds the metrics that a collector describes.
@@ -163,13 +163,14 @@ func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 	return all
 }
 
-// declared adds the metrics that a package declares. If a name contains a variable, described must
-// have added the metric already: rows has a metric that begins with the constant part.
+// declared adds the metrics that a package declares. If the name of a metric contains a variable,
+// described must have added the metric before. In that case, rows has a metric whose name begins
+// with the constant part.
 func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[string]metric) {
 	t.Helper()
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	// Other packages are not imported, which causes type errors. Constants have values
-	// nevertheless.
+	// Other packages are not imported, which causes type errors. Nevertheless, constants get their
+	// values.
 	config := types.Config{Error: func(error) {}, Importer: nil, FakeImportC: true}
 	folder := filepath.Dir(set.File(files[0].Pos()).Name())
 	_, _ = config.Check(folder, set, files, info)
@@ -240,7 +241,7 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 		return value.StringVal(v), true
 	}
 	switch e := e.(type) {
-	case *ast.BasicLit: // for example, a key in a map of another package's type
+	case *ast.BasicLit: // The literal is, for example, a key in a map of another package's type.
 		one, err := strconv.Unquote(e.Value)
 		return one, err == nil
 	case *ast.BinaryExpr:
@@ -254,8 +255,8 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list returns the texts of a list or the keys of a map. A variable of the package stands for its
-// value.
+// list returns the strings in a list, or the keys of a map. If the expression is a variable of the
+// package, list uses the variable's value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:

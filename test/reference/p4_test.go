@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// profiles are the widths of a value, in bits, for which the program is compiled.
+// profiles are the widths of values, in bits, for which the P4 program is compiled.
 var profiles = []string{"128", "1024", "4096", "8192"}
 
 var (
@@ -26,7 +26,8 @@ var (
 	p4Restriction = regexp.MustCompile(`^@(?:entry|action)_restriction\("(.*)"\)$`)
 )
 
-// TestP4Program: the page has the parts of the P4 program that a controller sees.
+// TestP4Program checks that the reference page has the parts of the P4 program that a controller
+// sees.
 func TestP4Program(t *testing.T) {
 	var infos []*p4.P4Info
 	for _, profile := range profiles {
@@ -77,7 +78,7 @@ func p4Names(info *p4.P4Info) (all []string) {
 	for _, table := range info.Tables {
 		all = append(all, fmt.Sprintf("%s %d", table.Preamble.Alias, table.Preamble.Id))
 	}
-	used := map[uint32]bool{} // PSA's built-in actions are in no table
+	used := map[uint32]bool{} // some actions, such as PSA's built-in actions, are in no table
 	for _, table := range info.Tables {
 		for _, ref := range table.ActionRefs {
 			used[ref.Id] = true
@@ -95,7 +96,8 @@ func p4Names(info *p4.P4Info) (all []string) {
 	return all
 }
 
-// p4Comments returns the comments in the sources, by the name of the part that each explains.
+// p4Comments returns the comments in the P4 sources. The key is the name of the part that a comment
+// explains.
 func p4Comments(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(root + "/p4src/include/*.p4")
@@ -118,7 +120,8 @@ func p4Comments(t *testing.T) map[string]string {
 	return comments
 }
 
-// perProfile formats a number that is equal for all profiles, or one number for each.
+// perProfile formats a number. If the number differs between profiles, it formats one number for
+// each profile.
 func perProfile(infos []*p4.P4Info, of func(*p4.P4Info) int) string {
 	var all []string
 	for _, info := range infos {
@@ -141,7 +144,7 @@ func number(n int) string {
 	return number(n/1000) + fmt.Sprintf(",%03d", n%1000)
 }
 
-// restriction returns a sentence about a P4-constraints restriction, or "".
+// restriction returns a sentence about a P4-constraints restriction, or "" if there is none.
 func restriction(annotations []string) string {
 	for _, a := range annotations {
 		if found := p4Restriction.FindStringSubmatch(a); found != nil {
@@ -209,7 +212,8 @@ func p4Actions(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments
 		}
 		meaning := comments[name] + " "
 		var restrictions []string
-		for _, info := range infos { // a restriction may contain the number of slots
+		// Restrictions may differ between profiles, because they may contain the number of slots.
+		for _, info := range infos {
 			restrictions = append(restrictions, restriction(byAlias(info.Actions, name).Preamble.Annotations))
 		}
 		meaning += strings.ReplaceAll(strings.Join(slices.Compact(restrictions), " "), ". Restriction: ", " / ")
@@ -222,7 +226,8 @@ func p4Arrays(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments 
 	bits := func(r *p4.Register) int { return int(r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()) }
 	page.WriteString("\n## Registers\n\n" + refpage.Row("register", "bits", "cells", "meaning") +
 		refpage.Row("---", "---", "---", "---"))
-	for _, register := range infos[len(infos)-1].Registers { // the largest profile has all registers
+	// Only the largest profile has all registers.
+	for _, register := range infos[len(infos)-1].Registers {
 		name := register.Preamble.Alias
 		if bits(register) == 0 {
 			t.Fatalf("the register %s is not of bits", name)

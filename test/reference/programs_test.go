@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// programs are those with a page of their flags. netcraq has a page for each of its commands.
+// programs are the programs that have a reference page with their flags. netcraq itself has a page
+// for each of its commands.
 var programs = []struct{ name, module, of, story string }{
 	{"netcraq-switch", "switch", "./cmd/netcraq-switch", "[The switch](../switch.md) explains engines, hooks and BMv2's options"},
 	{"netcraq-controller", ".", "./controlplane/cmd/netcraq-controller", "[Operate a network](../operations.md) explains them"},
@@ -18,7 +19,8 @@ var programs = []struct{ name, module, of, story string }{
 	{"etcd-monitor", ".", "./etcd-monitor/cmd/etcd-monitor", "[Hot etcd keys](../etcd.md) explains the gateway"},
 }
 
-// TestPrograms: the page has the help of every program that netcraq does not contain.
+// TestPrograms checks that the reference page has the help text of every program that is not a
+// command of netcraq.
 func TestPrograms(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("The other programs", "the flags of the programs",

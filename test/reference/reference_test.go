@@ -18,7 +18,8 @@ import (
 
 const root = "../.."
 
-// TestErrors: the page has every error code of the node API, with the comment next to it.
+// TestErrors checks that the reference page has every error code of the node API, with the comment
+// next to it.
 func TestErrors(t *testing.T) {
 	const source = "api/nodeapi/node.go"
 	var page strings.Builder
@@ -39,7 +40,7 @@ func TestErrors(t *testing.T) {
 // constant is the value of a string constant, and the comment next to it.
 type constant struct{ value, comment string }
 
-// constants returns the string constants of a type that a Go file declares, in the file's order.
+// constants returns the string constants of a type in a Go file, in the file's order.
 func constants(t *testing.T, source, of string) (all []constant) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), root+"/"+source, nil, parser.ParseComments)
@@ -67,7 +68,7 @@ func constants(t *testing.T, source, of string) (all []constant) {
 // event matches a constant in events.p4, with the comment next to it.
 var event = regexp.MustCompile(`(?m)^const bit<8> EVENT_(\w+) += (\d+);(?: +// (.*))?$`)
 
-// TestCounters: the page has every event that a switch counts.
+// TestCounters checks that the reference page has every event that a switch counts.
 func TestCounters(t *testing.T) {
 	const source = "p4src/include/events.p4"
 	text, err := os.ReadFile(root + "/" + source)

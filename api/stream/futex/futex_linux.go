@@ -1,4 +1,4 @@
-// Package futex sleeps and wakes at words in memory that processes share.
+// Package futex lets processes sleep and wake each other at words in memory that they share.
 package futex
 
 import (
@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-const opWait, opWake = 0, 1 // the operations without FUTEX_PRIVATE_FLAG
+const opWait, opWake = 0, 1 // the futex operations, without FUTEX_PRIVATE_FLAG
 
-// Wait sleeps while a word has a value, until it is woken or the time is over. It may return
-// without a reason. It occupies a thread meanwhile.
+// Wait sleeps while a word has the given value, until another process wakes it or the timeout is
+// over. It may also return without a reason. It occupies a thread while it sleeps.
 func Wait(word *atomic.Uint32, value uint32, timeout time.Duration) {
 	t := syscall.NsecToTimespec(int64(max(timeout, 0)))
 	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), opWait, uintptr(value),

@@ -1,4 +1,4 @@
-// Package etcderrors reads the errors that etcd's clients give.
+// Package etcderrors interprets the errors that etcd's clients return.
 package etcderrors
 
 import (
@@ -9,8 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Code returns the code of an error from etcd or gRPC; codes.OK if there is none. status.Code does
-// not find the code of clientv3's errors (rpctypes.EtcdError), and returns codes.Unknown for them.
+// Code returns the code of an error from etcd or gRPC. It returns codes.OK if err is nil.
+// status.Code does not find the code of clientv3's errors (rpctypes.EtcdError), and returns
+// codes.Unknown for them.
 func Code(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
@@ -19,16 +20,16 @@ func Code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Definite reports whether an error means that etcd did not execute a request and never will: etcd
-// looked at it and refused it.
+// Definite reports whether an error means that etcd has refused a request, so that etcd did not
+// execute it and never will.
 func Definite(err error) bool {
 	switch Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:
-		// etcd returns its own errors of these codes before it proposes anything. gRPC uses the
-		// codes, too, for answers that are too large.
+		// etcd returns its own errors with these codes before it proposes a request to Raft. gRPC
+		// uses the same codes for answers that are too large.
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) ||
 			errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
 	}

@@ -10,12 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The code of an error is the same in all forms in which etcd's clients give it.
+// Code returns the same code for all forms in which etcd's clients return an error.
 func TestCode(t *testing.T) {
 	for err, want := range map[error]codes.Code{
-		nil:                       codes.OK,
-		rpctypes.ErrGRPCUserEmpty: codes.InvalidArgument, // as gRPC gives it
-		rpctypes.ErrUserEmpty:     codes.InvalidArgument, // as clientv3 does
+		nil: codes.OK,
+		// the form in which gRPC returns the error
+		rpctypes.ErrGRPCUserEmpty: codes.InvalidArgument,
+		// the form in which clientv3 returns the error
+		rpctypes.ErrUserEmpty:                                  codes.InvalidArgument,
 		rpctypes.Error(rpctypes.ErrGRPCPermissionDenied):       codes.PermissionDenied,
 		fmt.Errorf("asking: %w", rpctypes.ErrInvalidAuthToken): codes.Unauthenticated,
 		status.Error(codes.Unavailable, "nothing of etcd's"):   codes.Unavailable,

@@ -1,5 +1,5 @@
-// Package guarded is etcd's key-value service with placed keys read from the network: the rules of
-// docs/etcd.md.
+// Package guarded is etcd's key-value service in which the switches answer reads of placed keys. It
+// implements the rules of docs/etcd.md.
 //
 //	          Range of one placed key                 Put, DeleteRange, Txn
 //	                   │                                       │
@@ -11,13 +11,15 @@
 //	                   │                                       │
 //	  if it was clear: populate                     publish what etcd has now
 //
-// The logic that has to be right is here, and does no input or output of its own: a Server calls
-// its Slots, its Directory, its Sessions and etcd, and waits through its Runtime (ports.go). In the
-// gateway these are a slotclient.Network, a placement.Follower, and package guardedshell's: a lease
-// in etcd, and goroutines. In the simulator (the tests of this package) they are one deterministic
-// world in which several gateways run step by step, crash between any two of them, and have their
-// messages lost or delivered late. Errors there, too, are those of etcd's client and of
-// client/calls. Each rule has a mutant: the server without that rule, which the tests must detect.
+// This package has the logic on which correctness depends. It does no input or output of its own. A
+// Server calls its Slots, its Directory, its Sessions and etcd, and waits through its Runtime
+// (ports.go). In the gateway, Slots are a slotclient.Network and the Directory is a
+// placement.Follower. Package guardedshell implements Sessions, with a lease in etcd, and Runtime,
+// with goroutines. In the simulator (the tests of this package), all of them are parts of a
+// deterministic world. Several gateways run there step by step, crash between any two steps, and
+// have their messages lost or delivered late. The simulator returns the same errors as etcd's
+// client and client/calls. Each rule has a mutant, which is the server without that rule. The tests
+// must detect every mutant.
 //
 // # The rules, by the names that the code and the mutants use
 //
@@ -40,7 +42,7 @@
 //	lease               a key that is attached to a lease is not put into a slot
 //	header              an answer from a slot names no revision newer than the reading of the slot
 //
-// and those against writers of slots that are not gateways:
+// These rules protect against programs that are not gateways and write slots:
 //
 //	sealed              a cell that no gateway has sealed is not trusted
 //	seal key            a cell sealed for another key or another placement is not trusted

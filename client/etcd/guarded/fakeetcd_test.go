@@ -9,12 +9,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fakeEtcd is the part of etcd's store that the simulator needs. It executes one request at a time.
-// TestFakeEtcd compares its answers and refusals with etcd's.
+// fakeEtcd simulates the part of etcd's store that the simulator needs. It executes one request at
+// a time. TestFakeEtcd compares its answers and refusals with etcd's.
 type fakeEtcd struct {
 	revision int64
 	leases   map[int64]bool
-	keys     map[string]*mvccpb.KeyValue // the values in the map do not change
+	keys     map[string]*mvccpb.KeyValue // the pairs that the map points to never change
 	// changed is called for each change of a key; kv is nil for a deletion.
 	changed func(key string, kv *mvccpb.KeyValue)
 }
@@ -40,7 +40,7 @@ func (e *fakeEtcd) find(key, end []byte) []*mvccpb.KeyValue {
 	return found
 }
 
-// maxTxnOps is etcd's own --max-txn-ops.
+// maxTxnOps is the default of etcd's flag --max-txn-ops.
 const maxTxnOps = 128
 
 // Range answers as etcd does, or fails with etcd's error.
@@ -67,8 +67,8 @@ func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
 }
 
 // checkOp checks a request before anything is proposed (etcd: server/etcdserver/api/v3rpc/key.go).
-// It does not check for keys that a transaction writes twice, because no one in the simulator sends
-// such a transaction.
+// It does not check for keys that a transaction writes twice, because the simulator sends no such
+// transaction.
 func checkOp(op *pb.RequestOp, most int) error {
 	switch q := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
@@ -161,8 +161,8 @@ func (e *fakeEtcd) doTxn(t *pb.TxnRequest) *pb.TxnResponse {
 	return answer
 }
 
-// paths returns the branch taken by a transaction, and then those of the transactions within that
-// branch. All branches are determined before anything is executed.
+// paths returns the branch that a transaction takes, followed by the branches of the transactions
+// within that branch. All branches are determined before anything is executed.
 func (e *fakeEtcd) paths(t *pb.TxnRequest) []bool {
 	ok := true
 	for _, c := range t.Compare {

@@ -25,7 +25,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// scene is a gateway with slots in memory and a placement, in front of an etcd of one member.
+// scene is a gateway in front of an etcd with one member. Its slots are in memory, and it has a
+// placement.
 type scene struct {
 	*liveGateway
 	t        *testing.T
@@ -55,7 +56,7 @@ func (s *scene) put(p *pb.PutRequest) {
 	}
 }
 
-// reads reads a key, and returns its value and whether the network answered.
+// reads reads a key. It returns the value, whether the key exists, and whether the slots answered.
 func (s *scene) reads(key string) (value string, there, network bool) {
 	s.t.Helper()
 	before := s.hitCount()
@@ -75,13 +76,13 @@ func (s *scene) settles(e placement.Entry, kind slotcodec.Kind) {
 	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(wire.Key(e.ID)) == kind })
 }
 
-// hushed is slots that are reported as silent.
+// hushed provides slots that are reported as silent.
 type hushed struct{ *memory }
 
 func (hushed) Silent(wire.Key) bool { return true }
 
-// While the network counts as silent, reads do not ask it. Writes still do, because etcd cannot
-// replace it for them; they do not wait for an answer.
+// While a slot counts as silent, reads do not ask it. Writes still guard the slot, because etcd
+// cannot do that. Writes do not wait for an answer.
 func TestSilent(t *testing.T) {
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
 	s.liveGateway = newLive(t, s.endpoint, hushed{s.slots}, nil)
@@ -94,18 +95,20 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// When the network is gone, reads take a few milliseconds more, and keys that are not placed are
-// not affected. Placed keys cannot be written until they are removed from the network.
+// When the slots do not answer, reads take a few milliseconds more, and keys that are not placed
+// are not affected. Placed keys cannot be written until they are removed from the network.
 func TestNetworkGone(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) {
-		c.Patience = 4 * evictAfter // only the pauses count as silence: less than half the time on a busy machine
+		// Only the pauses between two attempts count as silence. On a busy machine, they are less
+		// than half of the time.
+		c.Patience = 4 * evictAfter
 	})
 	e := s.place("k")
 	s.put(putOf("k", "v"))
 	s.settles(e, slotcodec.Value)
 	s.slots.down.Store(true)
 	quickest := time.Hour
-	for range 5 { // any single read may be delayed by other work on the machine
+	for range 5 { // Other work on the machine may delay any single read.
 		begun := time.Now()
 		if v, _, network := s.reads("k"); v != "v" || network {
 			t.Errorf("%q, by the network %v", v, network)
@@ -144,8 +147,9 @@ func TestNetworkGone(t *testing.T) {
 	}
 }
 
-// A slot is gone while its entry exists, because a process died after it had begun the removal.
-// Then writes wait, reads go to etcd, and nothing is put into the slot.
+// A slot is gone although its entry in the directory exists, because a process died after it had
+// begun the removal. In this state, writes wait, reads go to etcd, and nothing is put into the
+// slot.
 func TestHalfRemoved(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 300 * time.Millisecond })
 	e := s.place("k")
@@ -169,8 +173,8 @@ func TestHalfRemoved(t *testing.T) {
 	}
 }
 
-// The guard of a dead gateway is broken only after its session has expired. Here only readers break
-// it.
+// The guard of a dead gateway is broken only after its session has expired. In this test only
+// readers break the guard.
 func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -207,8 +211,8 @@ func TestDeadGateway(t *testing.T) {
 	})
 }
 
-// mute is an etcd with a member that does not answer: the next request about a session goes to that
-// member.
+// mute is an etcd cluster with a member that does not answer. The next request about a session goes
+// to that member.
 type mute struct {
 	pb.KVClient
 	session string
@@ -223,8 +227,7 @@ func (m *mute) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOpti
 	return m.KVClient.Range(ctx, r, o...)
 }
 
-// A member that does not answer does not prevent a guard from being broken, because etcd is asked
-// again.
+// If an etcd member does not answer, a guard is still broken, because the gateway asks etcd again.
 func TestMuteMember(t *testing.T) {
 	for _, who := range []string{"a write", "a reader"} {
 		var m *mute
@@ -258,8 +261,8 @@ func TestMuteMember(t *testing.T) {
 	}
 }
 
-// If it is not known whether a write was executed, the session ends. Then the write can no longer
-// be executed, and the key becomes usable again.
+// If it is not known whether etcd executed a write, the gateway ends its session. After that, etcd
+// can no longer execute the write, and the key becomes usable again.
 func TestUnknownOutcome(t *testing.T) {
 	var held *hold
 	s := newScene(t, 64, func(c *Config) {
@@ -294,7 +297,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// hold delays one transaction.
+// hold is an etcd client that delays a transaction.
 type hold struct {
 	pb.KVClient
 	next    bool
@@ -309,7 +312,7 @@ func (h *hold) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return h.KVClient.Txn(ctx, r, o...)
 }
 
-// Clients that give up early leave nothing behind.
+// If clients give up early, no guard and no other trace of their requests remains.
 func TestImpatientClients(t *testing.T) {
 	s := newScene(t, 64, nil)
 	s.slots.setFaults(0.2)
@@ -332,7 +335,7 @@ func TestImpatientClients(t *testing.T) {
 	})
 }
 
-// A gateway whose reads are all answered by the network still learns etcd's newest revision.
+// A gateway learns etcd's newest revision even if the slots answer all of its reads.
 func TestRevisionFollows(t *testing.T) {
 	s := newScene(t, 64, nil)
 	everybody := guardedshell.NewEverybody(s.client, livePrefix, s.counter)
@@ -354,8 +357,8 @@ func TestRevisionFollows(t *testing.T) {
 	})
 }
 
-// Many writers of one key at two gateways all get their turns. After they have finished, the
-// network answers reads of the key.
+// Many writers of one key at two gateways all get their turns. After they have finished, the slot
+// answers reads of the key.
 func TestContention(t *testing.T) {
 	s := newScene(t, 64, nil)
 	gateways := []*liveGateway{s.liveGateway, newLive(t, s.endpoint, s.slots, nil)}
@@ -369,7 +372,7 @@ func TestContention(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				// A write that begins in time is completed.
+				// The test's time limit only stops new writes. A write that has begun is completed.
 				if _, err := gateways[i%2].Put(t.Context(), putOf("k", fmt.Sprint(i))); err != nil {
 					t.Error(err)
 					return
@@ -397,11 +400,11 @@ func TestContention(t *testing.T) {
 	})
 }
 
-// If etcd checks users' permissions, etcd answers, and no one can bypass it.
+// If etcd checks users' permissions, etcd answers all reads, so that no user can bypass the check.
 func TestAuthentication(t *testing.T) {
 	var everybody *guardedshell.Everybody
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
-	// the user does not exist yet, and no one uses its name
+	// The user does not exist yet, and etcd does not check users yet.
 	own := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{s.endpoint}, Username: "gateway", Password: "g"})
 	s.liveGateway = newLiveAt(t, own, connect(t, s.endpoint), s.slots, func(c *Config) {
 		c.Open = func() bool { return everybody.Open() }
@@ -434,7 +437,7 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.RoleGrantPermission(ctx, "gateway", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix),
 		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(s.client.UserGrantRole(ctx, "gateway", "gateway"))
-	must(s.client.AuthEnable(ctx)) // directly at etcd, not through a gateway
+	must(s.client.AuthEnable(ctx)) // This request goes directly to etcd, and not through a gateway.
 	enabled := time.Now()
 	until(t, "not everybody may read", func() bool { return !everybody.Open() })
 	if d := time.Since(enabled); d > guardedshell.AuthHolds*3/4 {
@@ -467,7 +470,8 @@ func TestAuthentication(t *testing.T) {
 	if _, err := s.Put(asUser, putOf("k", "w")); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a write by who may not read the prefix: %v", err)
 	}
-	for _, part := range []string{"placed/", "sessions/"} { // but not the keys that cells are sealed with
+	// The user may read these keys, but not the keys with which cells are sealed.
+	for _, part := range []string{"placed/", "sessions/"} {
 		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(
 			livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
 	}
@@ -487,8 +491,8 @@ func TestAuthentication(t *testing.T) {
 	})
 }
 
-// Without etcd's leader, and without its quorum, reads of placed keys are answered and writes fail
-// in time. Nothing is wrong afterwards.
+// While etcd has no leader or no quorum, the slots answer reads of placed keys, and writes fail
+// within their time. Afterwards all keys have correct values.
 func TestCluster(t *testing.T) {
 	cluster := etcdtest.New(t, 3, etcdtest.Options{})
 	slots := newMemory(64)
@@ -510,8 +514,8 @@ func TestCluster(t *testing.T) {
 		}
 		return err
 	}
-	// The leader dies. Soon afterwards writes succeed again. Unacknowledged writes may or may not
-	// have been executed.
+	// After the leader dies, writes soon succeed again. Writes that were not acknowledged may or
+	// may not have been executed.
 	leader := cluster.Leader()
 	cluster.Stop(leader)
 	written := 1
@@ -525,7 +529,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%q, by the network %v; want %s", v, network, last)
 	}
 
-	// The quorum is gone.
+	// When a second member dies, etcd has no quorum.
 	other := (leader + 1) % 3
 	cluster.Stop(other)
 	if v, _, network := s.reads("k"); v != last || !network {

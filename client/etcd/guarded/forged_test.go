@@ -24,7 +24,7 @@ import (
 )
 
 // forgery is a cell that a host puts into a slot. The host may write every slot, has seen the
-// content of all slots, and does not have the sealing keys.
+// content of all slots, and does not know the sealing keys.
 type forgery struct {
 	name string
 	make func(t *testing.T, s *scene, e placement.Entry) []byte
@@ -98,9 +98,9 @@ var forgeries = []forgery{
 	}},
 }
 
-// Whatever a host that is not a gateway writes into a slot, etcd answers, with its value and its
-// own revision. The controller is asked to remove the key from the network. No gateway overwrites
-// the forged cell, and a write waits until the key is removed.
+// Whatever a host that is not a gateway writes into a slot, etcd answers reads of the key, with
+// etcd's value and revision. The controller is asked to remove the key from the network. No gateway
+// overwrites the forged cell, and a write waits until the key is removed.
 func TestForgeries(t *testing.T) {
 	s := newScene(t, 128, nil)
 	for _, f := range forgeries {
@@ -161,7 +161,7 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// gate holds back a gateway's transactions while it is shut.
+// gate is an etcd client that holds back a gateway's transactions while it is shut.
 type gate struct {
 	pb.KVClient
 	shut    atomic.Bool
@@ -177,8 +177,9 @@ func (g *gate) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return g.KVClient.Txn(ctx, r, o...)
 }
 
-// A guard that a forger has overwritten still keeps its slot unread. If a reader took the slot for
-// clear, the network would have etcd's state from before the write after the write.
+// A guard that a forger has overwritten still keeps its slot unread. If a reader treated the slot
+// as clear, it would put the state from before the write into the slot. The slot would then have an
+// old state after the write.
 func TestForgedGuard(t *testing.T) {
 	for _, f := range []forgery{forgeries[6], forgeries[8]} {
 		t.Run(f.name, func(t *testing.T) {
@@ -203,7 +204,8 @@ func TestForgedGuard(t *testing.T) {
 				if v, _, network := s.reads("k"); v != "old" || network {
 					t.Errorf("%q, by the network %v, before the write", v, network)
 				}
-				time.Sleep(10 * time.Millisecond) // time for a reader to put a cell there
+				// A reader would have time to put a cell into the slot.
+				time.Sleep(10 * time.Millisecond)
 			}
 			g.shut.Store(false)
 			if err := <-done; err != nil {
@@ -218,9 +220,9 @@ func TestForgedGuard(t *testing.T) {
 	}
 }
 
-// A gateway trusts another gateway's cell only after etcd has answered it with that revision or a
-// newer one. A thief of the sealing keys cannot make a gateway report a revision that etcd has not
-// reached.
+// A gateway uses another gateway's cell only after etcd has answered the gateway with the cell's
+// revision or a newer revision. A thief of the sealing keys cannot make a gateway report a revision
+// that etcd has not reached.
 func TestAhead(t *testing.T) {
 	s := newScene(t, 128, nil)
 	other := newLive(t, s.endpoint, s.slots, nil)
@@ -277,7 +279,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// counted counts the requests to the etcd that holds the sealing keys.
+// counted is an etcd client that counts the requests for sealing keys.
 type counted struct {
 	clientv3.KV
 	gets atomic.Int32
@@ -289,8 +291,8 @@ func (c *counted) Get(ctx context.Context, key string, o ...clientv3.OpOption) (
 }
 
 // A gateway asks etcd for a sealing key that it does not know, and then reads cells sealed with it.
-// A key that etcd does not have is a forger's, and a forger cannot make the gateway ask etcd at any
-// rate.
+// If etcd does not have the key, a forger has made the cell. A forger cannot make the gateway ask
+// etcd at an unlimited rate.
 func TestUnknownKey(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -360,8 +362,8 @@ func TestUnknownKey(t *testing.T) {
 	}
 }
 
-// While sealing keys are replaced as fast as possible, reads and writes continue. Then everything
-// is resealed, and the old keys can be deleted.
+// While sealing keys are replaced as fast as possible, reads and writes continue. Afterwards all
+// cells are resealed, and the old keys can be deleted.
 func TestRotation(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -404,7 +406,7 @@ func TestRotation(t *testing.T) {
 	hits := 0
 	last := map[string]string{}
 	for i := range 200 {
-		name := fmt.Sprint("k", i%9) // one of the nine keys is never written
+		name := fmt.Sprint("k", i%9) // One of the nine keys is never written.
 		last[name] = fmt.Sprint(i)
 		if _, err := gateways[i%2].Put(t.Context(), putOf(name, fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
@@ -426,8 +428,9 @@ func TestRotation(t *testing.T) {
 	if gateways[0].found+gateways[1].found != 0 || hits == 0 {
 		t.Errorf("%d and %d slots were taken for forged; %d reads by the network", gateways[0].found, gateways[1].found, hits)
 	}
-	// Either gateway may have made the newest key; the other one learns it when it meets it. Below,
-	// all keys but the newest are pruned at once; a gateway waits a day before it does so.
+	// Either gateway may have made the newest sealing key. The other gateway learns the key when it
+	// reads a cell that is sealed with it. The test deletes all older keys at once, whereas a
+	// gateway waits a day.
 	for i := range keys {
 		newest, _ := keys[1-i].Ring().Primary()
 		if known, err := keys[i].Want(t.Context(), newest); !known {
@@ -437,7 +440,7 @@ func TestRotation(t *testing.T) {
 	until(t, "everything is sealed anew", func() bool {
 		with, _ := keys[1].Ring().Primary()
 		used, whole := gateways[1].Reseal(t.Context())
-		after, _ := keys[1].Ring().Primary() // this gateway may have met a newer key meanwhile
+		after, _ := keys[1].Ring().Primary() // This gateway may have learned a newer key meanwhile.
 		return whole && len(used) == 0 && after == with
 	})
 	primary, _ := keys[1].Ring().Primary()
@@ -464,8 +467,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// BenchmarkRead measures the gateway's own cost of a read of a placed key, without the network: go
-// test ./client/etcd/guarded -run xxx -bench Read
+// BenchmarkRead measures the gateway's own cost of a read of a placed key, without the network. Run
+// it with: go test ./client/etcd/guarded -run xxx -bench Read
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{128, 512, 1024} {
 		b.Run(fmt.Sprint(bytes), func(b *testing.B) {
@@ -475,7 +478,7 @@ func BenchmarkRead(b *testing.B) {
 			e := p.place(b, "/registry/pods/default/p")
 			g.knows(b, e)
 			value := make([]byte, bytes-48)
-			rand.NewChaCha8([32]byte{1}).Read(value) // random bytes, so that they cannot be compressed
+			rand.NewChaCha8([32]byte{1}).Read(value) // Random bytes cannot be compressed.
 			r := &pb.RangeRequest{Key: []byte("/registry/pods/default/p")}
 			if _, err := g.Put(b.Context(), &pb.PutRequest{Key: r.Key, Value: value}); err != nil {
 				b.Fatal(err)
@@ -494,8 +497,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// The attack in its original form: a host with a plain socket writes a cell into a slot of a chain.
-// Gateways without seals answered reads with that cell.
+// A host with an ordinary UDP socket writes a cell into a slot of a chain. A gateway that does not
+// check seals would answer reads with that cell.
 func TestForgedOverUDP(t *testing.T) {
 	c := newUDPChain(t)
 	endpoint := startEtcd(t)

@@ -13,32 +13,33 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Pauses between two attempts at a slot that another gateway has guarded, or that does not answer.
-// They begin at shortest and double each time, less up to half by chance.
+// These are the pauses between two attempts at a slot that does not answer or that another gateway
+// has guarded. They begin at shortest and double each time. Each is shortened by up to half, at
+// random.
 const (
 	shortest       = 200 * time.Microsecond
 	longest        = 10 * time.Millisecond
 	longestGuarded = 2 * time.Millisecond
 )
 
-// How long a write waits for news that a placement is being ended before it asks etcd.
+// These bound how long a write waits for news that a placement is being ended before it asks etcd.
 const (
 	endedShortest = 20 * time.Millisecond
 	endedLongest  = time.Second
 )
 
-// When to ask etcd whether the session of a guard still exists: after waiting this long for the
-// guard, and then less and less often.
+// After breakAfter of waiting for a guard, a write asks etcd whether the guard's session still
+// exists. It then asks again at growing intervals, up to breakAtMost.
 const (
 	breakAfter  = 100 * time.Millisecond
 	breakAtMost = time.Second
 )
 
-// evictAfter is how long a slot may be silent before the evictor is asked to take its key out of
-// the network.
+// evictAfter is how long a slot may fail to answer before the gateway asks the evictor to take its
+// key out of the switches.
 const evictAfter = time.Second
 
-// pause is the next time to wait.
+// pause is how long the next wait lasts.
 type pause time.Duration
 
 func newPause() pause { return pause(shortest) }
@@ -50,22 +51,23 @@ func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 	return d/2 + time.Duration(r.Jitter()*float64(d)/2)
 }
 
-// guard is a slot that a write of this gateway has made unreadable.
+// guard describes a slot that a write of this gateway has made unreadable, by putting a guard into
+// it.
 type guard struct {
 	key     placedKey
 	lease   int64 // session lease and number that identify the guard
 	number  uint64
-	version wire.Version // version of the slot that holds the guard
-	before  []byte       // the cell that the slot had
-	after   []byte       // the cell to publish
+	version wire.Version // version of the slot while it holds the guard
+	before  []byte       // the cell that was in the slot before the guard
+	after   []byte       // the cell that publication puts into the slot
 
-	// unknown: a CAS to the guard that expects the version was may have been executed, or may still
-	// be.
+	// unknown means that a CAS that puts the guard into the slot may have been executed, or may
+	// still be executed. That CAS expects the version in the field `was`.
 	unknown bool
 	was     wire.Version
 }
 
-// takeAll guards keys. The returned guards are in place, even if there is an error.
+// takeAll guards the given keys. Even if it returns an error, the returned guards are in place.
 func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (held []*guard, err error) {
 	if len(keys) > 1 {
 		if held, err = s.takeFree(ctx, lease, keys); err != nil {
@@ -82,9 +84,9 @@ func (s *Server) takeAll(ctx context.Context, lease int64, keys []placedKey) (he
 	return held, nil
 }
 
-// takeFree guards the first of several keys, in parallel. While it waits for a key, only earlier
-// keys may be guarded. So if a key cannot be guarded at once, guards of later keys are released
-// first.
+// takeFree guards the first of the given keys, in parallel. A write may wait for a key only while
+// it has no guards of later keys. So if takeFree cannot guard a key at once, it first releases the
+// guards of later keys.
 func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([]*guard, error) {
 	var tried []*guard
 	for _, k := range keys {
@@ -114,7 +116,8 @@ func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([
 	return append(held, g), nil
 }
 
-// beside runs n functions in parallel and waits for all of them. It cannot cancel them.
+// beside calls do(0) to do(n-1) in parallel and waits until all of them have returned. It cannot
+// cancel them.
 func (s *Server) beside(n int, do func(int)) {
 	var others []chan struct{}
 	for i := 1; i < n; i++ {
@@ -130,7 +133,7 @@ func (s *Server) beside(n int, do func(int)) {
 	}
 	for _, done := range others {
 		if !s.Runtime.Wait(context.Background(), done, 0) {
-			<-done // everything is being closed, so it ends at once
+			<-done // the service is closing, so do ends at once
 		}
 	}
 }
@@ -139,15 +142,15 @@ func (s *Server) newGuard(lease int64, k placedKey) *guard {
 	return &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
 }
 
-// take guards a key. If there is no error, this write has the key, and its caller must call
-// release, publish or orphan.
+// take guards a key. If there is no error, this write holds the key's guard, and its caller must
+// call release, publish or orphan.
 func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
 	left, ok := s.queues.enter(ctx, s.Runtime, k, lease)
 	if !ok {
 		return nil, over(ctx)
 	}
 	if left != nil {
-		// etcd has the state that the previous write would have published.
+		// The previous write did not publish its result, so `before` is etcd's present state.
 		return &guard{key: k, lease: lease, number: left.number, version: left.version, before: left.after}, nil
 	}
 	g := s.newGuard(lease, k)
@@ -162,13 +165,13 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 	return g, s.hold(ctx, g)
 }
 
-// hold waits until this gateway's other writes hand the guard of a key to this one. After an error,
-// the key goes to the next write.
+// hold waits until this write has the guard of a key. After an error, the next write of this
+// gateway may try.
 func (s *Server) hold(ctx context.Context, g *guard) error {
 	err := s.contend(ctx, g)
 	switch {
 	case err == nil:
-	case g.unknown: // this write keeps the key until the result is known
+	case g.unknown: // This write keeps the key until the result of its CAS is known.
 		s.finishGuard(ctx, g, s.release)
 	default:
 		s.queues.leave(g.key.Name)
@@ -176,15 +179,15 @@ func (s *Server) hold(ctx context.Context, g *guard) error {
 	return err
 }
 
-// mine is the cell of a guard of this gateway.
+// mine returns the encoded cell for a guard of this gateway.
 func (s *Server) mine(g *guard) ([]byte, error) {
-	// the chain need not be known yet
+	// GuardSize is enough for a guard, and the chain need not be known yet.
 	return s.Codec.Codec().Encode(slotcodec.Cell{Kind: slotcodec.Guard, Lease: g.lease, Number: g.number},
 		slotcodec.GuardSize)
 }
 
-// attempt tries once to guard a key, without waiting for other gateways, and reports whether it is
-// guarded. An error means that the switches do not let this gateway guard it.
+// attempt tries once to guard a key, without waiting for other gateways. It reports whether the key
+// is guarded. An error means that the switches do not let this gateway guard the key.
 func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	mine, err := s.mine(g)
 	if err != nil {
@@ -205,7 +208,8 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	case err == nil:
 		g.version = version
 		return true, nil
-	case isChanged(err) && remembered: // the slot has changed: try again, after a read
+	case isChanged(err) && remembered:
+		// The slot has changed since it was remembered. Try again after reading the slot.
 		return s.attempt(ctx, g)
 	case isGone(err), isChanged(err):
 	case isDenied(err):
@@ -216,17 +220,18 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	return false, nil
 }
 
-// contend tries until the slot has the guard. If it fails, g.unknown is set if a CAS is under way.
+// contend tries until the slot has the guard. If it fails while a CAS may still be executed,
+// g.unknown is set.
 func (s *Server) contend(ctx context.Context, g *guard) error {
 	mine, err := s.mine(g)
 	if err != nil {
 		return err
 	}
 	var waited, silent time.Duration
-	ask := breakAfter // when to ask whether the other gateway's session exists
+	ask := breakAfter // next time to ask whether the other gateway's session exists
 	limit := aliveFirst
-	asked := false    // the evictor was asked to evict the key
-	var nobodys error // not nil: the slot has a cell that no gateway has written
+	asked := false    // whether the evictor was asked to evict the key
+	var nobodys error // not nil if the slot has a cell that no gateway has written
 	defer func() {
 		if waited > 0 {
 			s.Observer.GuardWait(waited)
@@ -245,7 +250,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 		changed := s.Directory.Changed()
 		now, err := s.lookHard(ctx, g.key)
 		if isGone(err) {
-			g.unknown = false // no CAS can be executed on a slot that is gone
+			g.unknown = false // the slot is gone, so no CAS can be executed on it
 			return err
 		}
 		if isDenied(err) && !g.unknown {
@@ -273,8 +278,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 			g.unknown = false
 		}
 		if nobodys = now.forged; nobodys != nil {
-			// It is not known whose guard may have been there, nor which value it protects. So the
-			// slot stays unchanged until the key has been removed from the network.
+			// The forged cell may have replaced the guard of any gateway, and it is unknown which
+			// value that guard protected. So the slot must not change until the key has been
+			// removed from the switches.
 			s.fault(g.key, now.version, nobodys)
 			s.Runtime.Wait(ctx, changed, p.next(s.Runtime, longest))
 			if !s.stillPlaced(g.key) {
@@ -313,21 +319,22 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// denied ends a write whose slot the switches do not let this gateway change. If the first copy of
-// a CAS was executed, and the right was withdrawn before the second copy, a guard of this session
-// remains. Other gateways can break it when the session is gone.
+// denied ends a write whose slot the switches do not let this gateway change. A guard of this
+// session may remain, if one copy of the CAS was executed before the right was withdrawn. Other
+// gateways can break that guard when the session is gone.
 func (s *Server) denied(g *guard, why error) error {
 	s.Sessions.GiveUp(g.lease)
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)
 }
 
-// finishGuards applies an operation to each guard, and waits for it as long as the network answers.
+// finishGuards calls finishGuard for each guard in parallel, and waits for all of them.
 func (s *Server) finishGuards(ctx context.Context, guards []*guard, how func(context.Context, *guard) bool) {
 	s.beside(len(guards), func(i int) { s.finishGuard(ctx, guards[i], how) })
 }
 
-// finishGuard retries an operation on a guard until it is known to be done, in the background if
-// not at once, and then lets the next write have the key.
+// finishGuard applies the operation `how` to a guard, and then lets the next write have the key. If
+// the operation does not succeed at once, finishGuard repeats it in the background until it is
+// known to be done.
 func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Context, *guard) bool) {
 	ctx, cancel := s.Runtime.Last(ctx)
 	if how(ctx, g) {
@@ -347,8 +354,8 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 	})
 }
 
-// publishAll publishes the result of a write. If the next write of a key waits here, the slot stays
-// guarded for the next write, which will publish its own result.
+// publishAll publishes the result of a write. If another write of this gateway waits for a key, the
+// key's guard is handed to that write, which will publish its own result.
 func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	var now []*guard
 	for _, g := range guards {
@@ -359,11 +366,11 @@ func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	s.finishGuards(ctx, now, s.publish)
 }
 
-// publish replaces a guard by etcd's present state. It reports whether the guard is known to be
+// publish replaces a guard with etcd's present state. It reports whether the guard is known to be
 // replaced, by this gateway or another one.
 func (s *Server) publish(ctx context.Context, g *guard) bool { return s.replace(ctx, g, g.after) }
 
-// release restores the cell from before the guard, because nothing was written.
+// release puts back the cell that was in the slot before the guard, because nothing was written.
 func (s *Server) release(ctx context.Context, g *guard) bool {
 	if g.unknown && !s.resolve(ctx, g) {
 		return false
@@ -382,8 +389,8 @@ func (s *Server) replace(ctx context.Context, g *guard, b []byte) bool {
 	return err == nil || isChanged(err) || isGone(err)
 }
 
-// resolve finds out the result of a CAS to the guard. It reports whether that is known; if so and
-// the guard exists, g has its version.
+// resolve finds out whether a CAS that puts a guard into a slot was executed. It reports whether
+// the answer is known. If the guard is in the slot, resolve sets g.version.
 func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	now, err := s.lookHard(ctx, g.key)
 	switch {
@@ -393,7 +400,8 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	case now.guardedBy(g.lease, g.number):
 		g.version = now.version
 	case now.version == g.was:
-		// It may still be executed, until the slot has another version.
+		// The CAS may still be executed until the slot's version changes, so this CAS changes the
+		// version.
 		_, err := s.cas(ctx, g.key, now.version, now.plain)
 		if err != nil && !isGone(err) {
 			return false
@@ -403,8 +411,8 @@ func (s *Server) resolve(ctx context.Context, g *guard) bool {
 	return true
 }
 
-// orphan abandons guards of writes whose result at etcd is not known. No one may replace such a
-// guard until its session is gone. This gateway does not hold up the keys' next writes.
+// orphan abandons guards of writes whose result at etcd is not known. No gateway may replace such a
+// guard until the guard's session is gone. This gateway lets its next writes of these keys proceed.
 func (s *Server) orphan(ctx context.Context, guards []*guard) {
 	for _, g := range guards {
 		s.queues.leave(g.key.Name)

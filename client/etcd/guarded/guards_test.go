@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// meeting is slots that can make each operation wait until several operations are under way.
+// meeting provides slots that can make each operation wait until several operations are under way.
 type meeting struct {
 	*memory
 	several int
@@ -25,7 +25,7 @@ type meeting struct {
 	there int
 	met   chan struct{}
 	on    bool
-	alone int // operations that waited without success
+	alone int // operations that waited in vain for other operations
 }
 
 func (m *meeting) meet() {
@@ -103,7 +103,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// counting counts the changes of slots.
+// counting provides slots and counts their changes.
 type counting struct {
 	*memory
 	changes atomic.Int64
@@ -114,7 +114,7 @@ func (c *counting) CAS(ctx context.Context, id wire.Key, expected wire.Version, 
 	return c.memory.CAS(ctx, id, expected, value)
 }
 
-// waiting is an etcd whose transactions first call until.
+// waiting is an etcd client that calls until before each transaction.
 type waiting struct {
 	pb.KVClient
 	until func()
@@ -125,8 +125,8 @@ func (w waiting) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOpt
 	return w.KVClient.Txn(ctx, r, opts...)
 }
 
-// A guard is handed on from write to write, and the last of these writes publishes its result.
-// After inARow writes another gateway gets its chance.
+// A guard is handed from each write to the next, and the last of these writes publishes its result.
+// After inARow writes, another gateway may take the guard.
 func TestHandedOn(t *testing.T) {
 	const writes = 4 * inARow
 	c := &counting{memory: newMemory(64)}
@@ -171,8 +171,9 @@ func TestHandedOn(t *testing.T) {
 	}
 }
 
-// Several keys are guarded in parallel, and another gateway holds one of them. The guards of later
-// keys are released before the write waits for that key, because the other gateway may want them.
+// A write guards several keys in parallel, and another gateway holds the guard of one of these
+// keys. Before the write waits for that key, it releases the guards of later keys, because the
+// other gateway may need them.
 func TestGivenBack(t *testing.T) {
 	c := &counting{memory: newMemory(64)}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
@@ -202,7 +203,7 @@ func TestGivenBack(t *testing.T) {
 		done <- err
 	}()
 	until(t, "b was guarded and given back", func() bool {
-		// the attempt to guard a failed
+		// One of the three changes is the failed attempt to guard a.
 		return c.changes.Load() == before+3 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
 	})
 	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {
@@ -225,7 +226,7 @@ func TestGivenBack(t *testing.T) {
 }
 
 // A key that is written again is guarded without reading its slot first. If another gateway has
-// changed the slot, it is read.
+// changed the slot, the slot is read.
 func TestWrittenAgain(t *testing.T) {
 	m := &reading{memory: newMemory(64)}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
@@ -256,7 +257,7 @@ func TestWrittenAgain(t *testing.T) {
 	}
 }
 
-// reading counts the reads of slots.
+// reading provides slots and counts their reads.
 type reading struct {
 	*memory
 	reads atomic.Int64
@@ -267,7 +268,7 @@ func (r *reading) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	return r.memory.Read(ctx, id)
 }
 
-// late is slots in which no guard is replaced until let is closed.
+// late provides slots in which no guard is replaced until the channel `let` is closed.
 type late struct {
 	*memory
 	let chan struct{}
@@ -280,7 +281,8 @@ func (l *late) CAS(ctx context.Context, id wire.Key, expected wire.Version, valu
 	return l.memory.CAS(ctx, id, expected, value)
 }
 
-// A writer gets its answer before the slot has the written value. Until then etcd answers reads.
+// A writer gets its answer before the slot has the written value. Until the slot has the value,
+// etcd answers reads.
 func TestPublishedLate(t *testing.T) {
 	l := &late{memory: newMemory(64), let: make(chan struct{})}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: l.memory}

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 )
 
-// slow is slots whose replies to reads are delayed.
+// slow provides slots whose replies to reads are delayed.
 type slow struct {
 	Slots
 	most time.Duration
@@ -27,7 +27,8 @@ func (s slow) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, erro
 }
 
 // A client that reads a key and then watches it from the next revision on misses no write, however
-// late the slot's reply comes: the first event is the write after the one that it read.
+// late the slot's reply comes. The watch's first event is the write that follows the write that the
+// client has read.
 func TestGetThenWatch(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)
@@ -49,7 +50,7 @@ func TestGetThenWatch(t *testing.T) {
 				written <- err
 				return
 			}
-			reader.Saw(a.Header.Revision) // as the gateway does for other answers
+			reader.Saw(a.Header.Revision) // The gateway also calls Saw for other answers.
 			time.Sleep(rand.N(4 * time.Millisecond))
 		}
 	}()
@@ -84,9 +85,9 @@ func TestGetThenWatch(t *testing.T) {
 }
 
 // A client may have seen a newer revision at etcd or at another gateway. This gateway may then
-// answer with an older revision, because etcd has not answered it since. The key's state is current
-// even so, and is the key's state at the returned revision. Everybody, which asks etcd four times a
-// second, ends the difference.
+// answer with an older revision, because etcd has not answered this gateway since. Even so, the
+// key's state is current, and it is also the key's state at the returned revision. The function
+// Everybody asks etcd four times a second, after which the gateway knows the newer revision.
 func TestRevisionSeenElsewhere(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)

@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// startRoomy starts an etcd whose limits are higher by the parts that a gateway adds.
+// startRoomy starts an etcd with higher limits, which leave room for the parts that a gateway adds
+// to requests.
 func startRoomy(t *testing.T) string {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
@@ -32,15 +33,15 @@ func startRoomy(t *testing.T) string {
 	return s.Endpoint()
 }
 
-// limitedAsEtcd has the limits of an etcd without flags.
+// limitedAsEtcd configures a gateway with the default limits of etcd.
 func limitedAsEtcd(c *Config) {
 	c.MaxTxnOps, c.MaxRequestBytes = int(embed.DefaultMaxTxnOps), embed.DefaultMaxRequestBytes
 }
 
 // A client's transaction may have as many conditions, and operations in either branch, as etcd
-// accepts. It does not matter which branch is taken or whether the keys are placed. In front of an
-// etcd without higher limits, some of the largest transactions fail, because the gateway's
-// conditions do not fit.
+// accepts. It does not matter which branch is taken or whether the keys are placed. If etcd's
+// limits are not higher, some of the largest transactions fail, because the gateway's conditions do
+// not fit.
 func TestLimits(t *testing.T) {
 	oneByOne(t)
 	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
@@ -137,8 +138,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// In front of an etcd with higher limits, the largest value is that of etcd itself. Otherwise it is
-// smaller by the size of the write's conditions.
+// If etcd has higher limits, clients of a gateway can write the same largest value as clients of
+// etcd. Otherwise the largest value is smaller by the size of the write's conditions.
 func TestLargestValue(t *testing.T) {
 	oneByOne(t)
 	largest := func(t *testing.T, key string, put func(value []byte) error) int {
@@ -170,7 +171,8 @@ func TestLargestValue(t *testing.T) {
 		name   string
 		etcd   func(*testing.T) string
 		change func(*Config)
-		less   map[string]int // how many bytes less than etcd's largest value
+		// by key, how many bytes the largest value is below etcd's largest value
+		less map[string]int
 	}{
 		{"an etcd that takes no more", func(t *testing.T) string { return startEtcd(t) }, nil, map[string]int{"other": 47, "placed": 150}},
 		{"an etcd that takes more", startRoomy, limitedAsEtcd, nil},
@@ -189,8 +191,8 @@ func TestLargestValue(t *testing.T) {
 					return err
 				})
 				t.Logf("%s: %d bytes; at etcd %d", key, got, want)
-				// The numbers of log entries and revisions may take a byte more or less in each
-				// case.
+				// The encoded numbers of log entries and revisions may each be a byte longer or
+				// shorter.
 				if less := want - got; less < -1 || less > before.less[key]+4 {
 					t.Errorf("%s: %d bytes; at etcd %d", key, got, want)
 				}

@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// envLinearizable names the variable with the duration of TestLinearizable, a Go duration.
+// envLinearizable is the environment variable that sets how long TestLinearizable runs, as a Go
+// duration.
 const envLinearizable = "NETCRAQ_LINEARIZABLE"
 
 // refused reports whether an error means that nothing was executed.
@@ -29,7 +30,8 @@ func refused(err error) bool {
 	return etcderrors.Definite(err) || strings.Contains(err.Error(), "nothing was written")
 }
 
-// lossy is an etcd that loses some answers to transactions, and gets some transactions late.
+// lossy is an etcd client that loses some answers to transactions, and delivers some transactions
+// late.
 type lossy struct {
 	pb.KVClient
 	p float64
@@ -73,8 +75,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// testLinearizable runs rounds of TestLinearizable. world makes the slots of a round, and a
-// function that returns a gateway's own access to them.
+// testLinearizable runs rounds of TestLinearizable. world makes the slots of a round. It also
+// returns a function that gives each gateway its own access to the slots.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
 	_, total := testSizes()
 	if testing.Short() {
@@ -86,7 +88,8 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 			t.Fatalf("%s: %v", envLinearizable, err)
 		}
 	}
-	const round = 3 * time.Second // checking a history takes more than linear time
+	// Rounds are short, because the time to check a history grows faster than its length.
+	const round = 3 * time.Second
 	endpoint := startEtcd(t)
 	var sum struct{ operations, unanswered, hits, headers, moves, kills int }
 	for end, n := time.Now().Add(total), 0; time.Now().Before(end); n++ {
@@ -168,8 +171,8 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 	}
 	t.Logf("%d operations, %d of them without an answer; %d reads were answered by the network; what %d say of a revision is so; %d placements and removals, %d gateways died", sum.operations, sum.unanswered, sum.hits, sum.headers,
 		sum.moves, sum.kills)
-	// On a busy machine little may happen in a short time, because etcd answers each read that
-	// takes more than 5 ms.
+	// On a busy machine, the slots may answer no read within a short time, because etcd answers
+	// each read that takes more than 5 ms.
 	if sum.moves == 0 || sum.operations < 20 || sum.hits == 0 && total >= 10*time.Second {
 		t.Error("too little happened")
 	}

@@ -49,14 +49,14 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 	return c
 }
 
-// memory is slots in memory, for tests of everything but the network. A CAS may be executed without
-// an answer, late, or not at all.
+// memory provides slots in memory, for tests that need no network. A CAS may be executed without an
+// answer, late, or not at all.
 type memory struct {
 	mu     sync.Mutex
 	slots  map[wire.Key]*simSlot
 	size   int
 	faults float64     // probability of a fault
-	down   atomic.Bool // no slot answers
+	down   atomic.Bool // while true, no slot answers
 }
 
 func newMemory(size int) *memory { return &memory{slots: map[wire.Key]*simSlot{}, size: size} }
@@ -75,7 +75,8 @@ func (m *memory) setFaults(p float64) {
 	m.faults = p
 }
 
-// Size returns 0 while the network is gone, as before the controller has named a chain.
+// Size returns 0 while no slot answers. In a real gateway, this happens before the controller has
+// named a chain.
 func (m *memory) Size(wire.Key) int {
 	if m.down.Load() {
 		return 0
@@ -167,7 +168,7 @@ func (m *memory) bytes(id wire.Key) ([]byte, wire.Version) {
 	return m.slots[id].value, m.slots[id].version
 }
 
-// remove removes a slot, after it has written its tombstone.
+// remove writes a tombstone into a slot, and then removes the slot.
 func (m *memory) remove(id wire.Key) {
 	m.mu.Lock()
 	m.slots[id].version++
@@ -193,7 +194,7 @@ func (m *memory) kind(id wire.Key) slotcodec.Kind {
 	return 0
 }
 
-// counter is a Newest and an Observer.
+// counter implements Newest and Observer, and counts events.
 type counter struct {
 	nobody
 	newest atomic.Int64
@@ -202,7 +203,7 @@ type counter struct {
 	misses map[string]int
 	evict  []string
 	faults []placement.Fault
-	found  int // forged slots
+	found  int // number of forged slots
 }
 
 func (c *counter) Revision() int64 { return c.newest.Load() }
@@ -231,7 +232,7 @@ func (c *counter) hitCount() int {
 	return c.hits
 }
 
-// fixedSeals is the keys that all gateways of these tests know.
+// fixedSeals provides the sealing keys that all gateways of these tests know.
 type fixedSeals struct{ ring *seal.Ring }
 
 func (f fixedSeals) Ring() *seal.Ring                                { return f.ring }
@@ -239,7 +240,7 @@ func (f fixedSeals) Want(_ context.Context, id uint32) (bool, error) { return f.
 
 var liveSeals = fixedSeals{newRing()}
 
-// sealed returns a cell as a gateway puts it into a slot whose version becomes the given one.
+// sealed returns a cell as a gateway writes it into a slot. The slot then has the given version.
 func sealed(t testing.TB, e placement.Entry, key string, version wire.Version, c slotcodec.Cell) []byte {
 	t.Helper()
 	plain, err := simCodec.c.Encode(c, 1024)
@@ -261,7 +262,8 @@ type liveGateway struct {
 	follower *placement.Follower
 	leases   *guardedshell.Leases
 	run      *guardedshell.Goroutines
-	kill     func() // acts as a crash: closes the connection to etcd and completes nothing
+	// ends the gateway as a crash would: it closes the connection to etcd and completes nothing
+	kill func()
 }
 
 func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *liveGateway {
@@ -305,13 +307,13 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	return g
 }
 
-// testSlots is slots that a placement adds and removes.
+// testSlots are slots that a placement can add and remove.
 type testSlots interface {
 	add(wire.Key) wire.Version
 	remove(wire.Key)
 }
 
-// testPlacement places keys.
+// testPlacement places keys in slots, as placement does.
 type testPlacement struct {
 	store placement.Store
 	slots testSlots
@@ -352,7 +354,6 @@ func (p *testPlacement) remove(t testing.TB, key string) {
 	}
 }
 
-// until waits until so returns true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	poll.Until(t, 15*time.Second, what, so)

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants are the rules that can be disabled: those of doc.go, and two rules of placement, which
-// the simulated world obeys.
+// mutants are the rules that can be disabled. They are the rules in doc.go, and two rules of
+// placement that the simulated world obeys.
 var mutants = []string{
 	"guard", "exclusive", "break wait", "key order", "session condition", "directory condition",
 	"give up", "words", "publish CAS", "populate CAS", "populate clear", "not found",
@@ -23,8 +23,9 @@ var mutants = []string{
 	"header", "ahead", "handed on", "remembered", "published late", "reuse of KEY_IDs", "order of removal",
 }
 
-// edits turn the shipped server into one in which a rule can be disabled by its name. TestMutants
-// builds the simulator from edited copies, because the shipped server has no such switches.
+// edits change the source of the shipped server so that each rule can be disabled by its name.
+// TestMutants builds the simulator from edited copies, because the shipped server has no such
+// switches.
 var edits = []struct{ file, old, new string }{
 	{"write.go", `	keys := s.placedIn(w)
 `, `	keys := s.placedIn(w)
@@ -161,7 +162,8 @@ var edits = []struct{ file, old, new string }{
 `},
 }
 
-// leaveOut disables a rule of a server. It does something only if the edits are applied (overlaid).
+// leaveOut disables a rule of a server. In the shipped server it does nothing. The file overlaid
+// replaces it when the edits are applied.
 var leaveOut = func(*Server, string) {}
 
 // overlaid is the file that defines leaveOut for the edited server.
@@ -172,8 +174,8 @@ func init() { isOverlaid, leaveOut = true, func(s *Server, rule string) { s.with
 
 var isOverlaid = false
 
-// simulator is the test files that the simulator needs. It is built without the other files, which
-// need etcd's server.
+// simulator lists the test files that the simulator needs. It is built without the other test
+// files, because they need etcd's server.
 var simulator = []string{
 	"fakeetcd_test.go", "simgateway_test.go", "simworld_test.go", "sim_test.go", "mutants_test.go",
 	"sizes_test.go",
@@ -216,7 +218,7 @@ func build(t *testing.T) string {
 	return sources.Build(t)
 }
 
-// mutantSeeds is the number of seeds in which a mutant must be detected.
+// mutantSeeds is the number of seeds within which a mutant must be detected.
 const mutantSeeds = 6000
 
 // hunt runs seeds until one detects that a rule is disabled.

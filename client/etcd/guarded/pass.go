@@ -11,31 +11,32 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// Passage is a request that can be passed to etcd as bytes, because it touches no placed or
-// reserved keys. A write is still sent on the condition that this is so at etcd (the fence).
+// Passage is a request that can be passed to etcd as bytes, because it touches no placed and no
+// reserved keys. A passed write is executed only if etcd confirms that the directory has not
+// changed (the fence).
 type Passage struct {
-	// Method and Request go to etcd. Method "" means the client's method. The pieces of Request
-	// form one message.
+	// Method and Request are sent to etcd. If Method is "", the client's method is used. The pieces
+	// of Request form one message.
 	Method  string
 	Request [][]byte
-	// See must be called with the beginning of etcd's answer (64 bytes are enough), before the
-	// client gets it.
+	// See must be called with the beginning of etcd's answer before the client gets the answer. The
+	// first 64 bytes are enough.
 	See func(head []byte)
-	// Answer converts etcd's answer to the client's; nil: they are the same. If ok is false,
-	// nothing was executed and the Server must serve the request.
+	// Answer converts etcd's answer to the client's answer. If Answer is nil, the two are the same.
+	// If ok is false, nothing was executed and the Server must serve the request.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused reports whether an error of etcd is about the parts that were added to the request.
+	// Refused reports whether an error of etcd is about the parts that Pass added to the request.
 	// If so, nothing was executed and the Server must serve the request.
 	Refused func(code codes.Code, message string) bool
 
-	// The kind of passage; exactly one of these is set.
+	// Exactly one of the following fields is set. It tells what kind of request this is.
 	Range       *pb.RangeRequest
-	Put         []byte // the key
+	Put         []byte // the key of a put
 	DeleteRange *pb.DeleteRangeRequest
 	Txn         *pb.TxnRequest
 }
 
-// Methods of etcd's key-value service.
+// These are methods of etcd's key-value service.
 const (
 	rangeMethod  = "/etcdserverpb.KV/Range"
 	putMethod    = "/etcdserverpb.KV/Put"
@@ -43,7 +44,7 @@ const (
 	txnMethod    = "/etcdserverpb.KV/Txn"
 )
 
-// Numbers of fields in etcd's messages (rpc.proto).
+// These are numbers of fields in etcd's messages (rpc.proto).
 const (
 	putKeyField      protowire.Number = 1 // the field key of PutRequest
 	compareField     protowire.Number = 1 // the field compare of TxnRequest
@@ -51,14 +52,15 @@ const (
 	headerField      protowire.Number = 1 // the field header of all answers
 	succeededField   protowire.Number = 2 // the field succeeded of TxnResponse
 	responsesField   protowire.Number = 3 // the field responses of TxnResponse
-	putOpField       protowire.Number = 2 // a field of RequestOp and ResponseOp, as are the following ones
+	putOpField       protowire.Number = 2 // a field of RequestOp and ResponseOp, like the next two
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
 	mostFieldsOfAPut                  = 6 // number of fields of PutRequest
 )
 
-// Pass returns the Passage that sends a request's bytes to etcd. nil: call the Server's methods,
-// which also report errors in the request. Do not change the bytes afterwards.
+// Pass returns the Passage that sends a request's bytes to etcd. If it returns nil, the caller must
+// use the Server's methods, which also report errors in the request. The bytes must not change
+// afterwards.
 func (s *Server) Pass(method string, request []byte) *Passage {
 	switch method {
 	case rangeMethod:
@@ -69,7 +71,8 @@ func (s *Server) Pass(method string, request []byte) *Passage {
 			return nil
 		}
 		if s.MaxRequestBytes > 0 && len(request)+MoreRequestBytes/8 > s.MaxRequestBytes {
-			return nil // the request may be too large; the Server computes its size exactly
+			// A request of this size may be too large. The Server computes the size exactly.
+			return nil
 		}
 		p := s.passWrite(putOpField, request, []span{{Key: string(key)}})
 		if p != nil {
@@ -117,7 +120,7 @@ func (s *Server) passRange(request []byte) *Passage {
 	return &Passage{Request: [][]byte{request}, See: s.sawHead, Range: r}
 }
 
-// passPlanned passes a deletion or a transaction, if it is sent to etcd as it came.
+// passPlanned passes a deletion or a transaction, if etcd can get it unchanged.
 func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.RequestOp) *Passage {
 	w, err := s.plan(op)
 	if err != nil || w.op != op || w.back != nil {
@@ -129,13 +132,14 @@ func (s *Server) passPlanned(field protowire.Number, request []byte, op *pb.Requ
 	if field != txnOpField {
 		return nil
 	}
-	return &Passage{Request: [][]byte{request}, See: s.sawHead} // it only reads
+	return &Passage{Request: [][]byte{request}, See: s.sawHead} // the request only reads
 }
 
-// passWrite wraps a write that touches no placed key in a transaction on the fence, around its
-// bytes.
+// passWrite handles a write that touches no placed key. It wraps the bytes of the write in a
+// transaction that checks the fence.
 func (s *Server) passWrite(field protowire.Number, request []byte, spans []span) *Passage {
-	// before the directory is searched, so that all changes up to it are known
+	// Revision is called before the directory is searched, so that all changes up to the revision
+	// are known.
 	known := s.Directory.Revision()
 	for _, sp := range spans {
 		if len(s.Directory.LookupRange(sp.Key, sp.End)) > 0 {
@@ -147,7 +151,7 @@ func (s *Server) passWrite(field protowire.Number, request []byte, spans []span)
 	if err != nil {
 		return nil
 	}
-	// TxnRequest{Compare: fence, Success: RequestOp{the request}}
+	// The message is TxnRequest{Compare: fence, Success: RequestOp{request}}.
 	op := protowire.AppendTag(nil, field, protowire.BytesType)
 	op = protowire.AppendVarint(op, uint64(len(request)))
 	head := make([]byte, 0, len(fence)+len(op)+24)
@@ -166,7 +170,7 @@ func (s *Server) passWrite(field protowire.Number, request []byte, spans []span)
 }
 
 // refusedForMany reports whether etcd says that a transaction has too many operations. The fence
-// adds one, and Server.commit can regroup the operations.
+// adds one operation. Server.commit can regroup the operations.
 func refusedForMany(code codes.Code, message string) bool {
 	many := status.Convert(rpctypes.ErrGRPCTooManyOps)
 	return code == many.Code() && message == many.Message()
@@ -216,7 +220,7 @@ func (s *Server) unwrapped(field protowire.Number, message []byte) (answer [][]b
 	return answer, true
 }
 
-// fields iterates over the fields of a message. It reports whether the bytes are a valid message.
+// fields calls each for every field of a message. It reports whether the bytes are a valid message.
 func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, uint64)) bool {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)
@@ -242,8 +246,8 @@ func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, 
 	return true
 }
 
-// keyOfPut returns the key of a PutRequest if it is unambiguous. If a field is repeated, the last
-// one counts; a request with unknown fields is ambiguous.
+// keyOfPut returns the key of a PutRequest. ok is false if the key is ambiguous: if a field is
+// repeated, etcd takes the last one, and if there are unknown fields, etcd may know these fields.
 func keyOfPut(request []byte) (key []byte, ok bool) {
 	var there [mostFieldsOfAPut + 1]bool
 	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {

@@ -23,7 +23,8 @@ type coded interface {
 	Unmarshal([]byte) error
 }
 
-// do passes a request to etcd, or makes the server serve it.
+// do sends a request to etcd as bytes if that is possible. Otherwise it makes the server serve the
+// request.
 func do[Q, A coded](ctx context.Context, s *asBytes, method string, q Q, a A,
 	serve func(context.Context, Q) (A, error)) (A, error) {
 	b, err := q.Marshal()
@@ -94,8 +95,9 @@ func (s *asBytes) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, e
 	return do(ctx, s, txnMethod, q, new(pb.TxnResponse), s.Server.Txn)
 }
 
-// TestPassFenced: a passed write does nothing at etcd if a key that it may change was placed and
-// this gateway does not know that yet. Then the server serves the write, under the key's guard.
+// TestPassFenced checks that a passed write does nothing at etcd if a key that it may change was
+// placed and this gateway does not know that yet. Then the server serves the write, under the key's
+// guard.
 func TestPassFenced(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)
@@ -131,8 +133,9 @@ func TestPassFenced(t *testing.T) {
 	}
 }
 
-// TestPassDoubt: an ambiguous request is not passed as bytes: one with two keys, of which etcd
-// takes the last, one with an unknown field, and one with reserved keys.
+// TestPassDoubt checks that some requests are not passed as bytes. These are requests with two
+// keys, of which etcd takes the last one, requests with an unknown field, and requests with
+// reserved keys.
 func TestPassDoubt(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)

@@ -10,26 +10,26 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// span stands for the keys in [Key, End), as in etcd's requests.
+// span is the set of keys in [Key, End), as in etcd's requests.
 type span = reserved.Span
 
-// open is the end of a range without an end: all keys from the first on.
+// open is the end of a range that contains all keys from its first key on.
 const open = reserved.Open
 
-// work is a write: the operation for etcd, and the keys that it may change.
+// work is a write. It has the operation for etcd, and the keys that the operation may change.
 type work struct {
 	// the client's operation, without the parts that the client may not read or change
 	op    *pb.RequestOp
-	spans []span // ranges of keys that it may change
+	spans []span // ranges of keys that the operation may change
 	// operations is the number of operations that the client requests, as etcd counts them.
 	operations int
-	back       back // converts etcd's answer to the client's; nil: they are the same
-	// rest is the work that remains after the client has its answer; nil: none.
+	back       back // converts etcd's answer to the client's answer; nil if they are the same
+	// rest is the work that remains after the client has its answer. It is nil if there is none.
 	rest func()
 }
 
-// back converts etcd's answer for a replaced operation to the answer for the original one; nil: it
-// is the same.
+// back converts etcd's answer for a replaced operation to the answer for the original operation. It
+// is nil if the answers are the same.
 type back func(*pb.ResponseOp) *pb.ResponseOp
 
 // answer converts etcd's answer to a planned operation to the answer that the client's operation
@@ -43,8 +43,8 @@ func (b back) of(r *pb.ResponseOp) *pb.ResponseOp {
 	return b(r)
 }
 
-// plan determines what a request may change, in any of its branches, and leaves out what the client
-// may not change or read. It does not modify the request.
+// plan determines which keys a request may change, in any of its branches. It leaves out the
+// operations that the client may not perform. It does not modify the request.
 func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	w := &work{operations: operations(op)}
 	if s.MaxTxnOps > 0 && w.operations > s.MaxTxnOps {
@@ -60,8 +60,8 @@ func (s *Server) plan(op *pb.RequestOp) (*work, error) {
 	return w, nil
 }
 
-// requestBytes is the size that etcd counts for a write that is sent unchanged: the size of its log
-// entry, with a number of 9 bytes.
+// requestBytes returns the size that etcd counts for a write that is sent unchanged. It is the size
+// of the log entry, with a request number of 9 bytes.
 func requestBytes(op *pb.RequestOp) int {
 	q := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1 << 62}}
 	switch r := op.GetRequest().(type) {
@@ -125,7 +125,8 @@ func (s *Server) planTxn(w *work, op *pb.RequestOp, t *pb.TxnRequest) (*pb.Reque
 	if ways == nil {
 		ways = [][]*pb.Compare{t.Compare}
 	}
-	// If the conditions of the first alternative do not hold, etcd tries the second one, and so on.
+	// If the conditions of the first alternative do not hold, etcd tries the next alternatives in
+	// order.
 	otherwise := failure.ops
 	for _, way := range slices.Backward(ways) {
 		op = txnOp(&pb.TxnRequest{Compare: way, Success: success.ops, Failure: otherwise})
@@ -155,7 +156,7 @@ func (s *Server) planTxn(w *work, op *pb.RequestOp, t *pb.TxnRequest) (*pb.Reque
 	}, nil
 }
 
-// planned is one branch of a transaction.
+// planned is one branch of a transaction after planning.
 type planned struct {
 	ops     []*pb.RequestOp
 	backs   []back
@@ -174,8 +175,9 @@ func (s *Server) planOps(w *work, ops []*pb.RequestOp) (planned, error) {
 	return p, nil
 }
 
-// planDelete leaves the reserved keys out of a deletion. A deletion that spans them becomes several
-// deletions in a transaction without conditions, so that there is still a single answer.
+// planDelete leaves the reserved keys out of a deletion. If the deletion spans reserved keys, it
+// becomes several deletions in a transaction without conditions, so that there is still a single
+// answer.
 func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest) (*pb.RequestOp, back, error) {
 	parts := s.reserved.Without(string(r.Key), string(r.RangeEnd))
 	if len(parts) == 0 {
@@ -197,7 +199,7 @@ func (s *Server) planDelete(w *work, op *pb.RequestOp, r *pb.DeleteRangeRequest)
 	return txnOp(&pb.TxnRequest{Success: ops}), deleted, nil
 }
 
-// deleted merges etcd's answers for parts of a deletion to the answer for the whole.
+// deleted merges etcd's answers for parts of a deletion into the answer for the whole deletion.
 func deleted(r *pb.ResponseOp) *pb.ResponseOp {
 	all := &pb.DeleteRangeResponse{Header: &pb.ResponseHeader{}}
 	for _, part := range r.GetResponseTxn().GetResponses() {
@@ -213,7 +215,7 @@ func txnOp(t *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
 }
 
-// boundingRange is the smallest span that contains all spans.
+// boundingRange returns the smallest span that contains all given spans.
 func boundingRange(spans []span) span {
 	h := spans[0]
 	for _, s := range spans[1:] {
@@ -233,7 +235,7 @@ func upTo(s span) string {
 	return s.End
 }
 
-// later is the later of two ends that are not "".
+// later returns the later one of two ends that are not "".
 func later(a, b string) string {
 	if a == open || b == open {
 		return open

@@ -6,41 +6,42 @@ import (
 	"sync"
 )
 
-// queues gives a key to one write of this gateway at a time, in order of arrival. So writes of one
-// gateway do not take guards from each other in the network, where chance decides which one is
-// first.
+// queues lets one write of this gateway at a time have a key, in order of arrival. Otherwise writes
+// of the same gateway would compete for the guard in the switches, where the order is random.
 type queues struct {
 	mu   *sync.Mutex
 	keys map[string]*queue
 }
 
-// queue lists the write that has a key, followed by the writes that wait.
+// queue is the list of writes of one key. The first one has the key, and the others wait.
 type queue struct {
 	turns []*turn
-	// writes that have had the key since the queue was empty, or since another gateway could have
-	// had it; only the holder of the key accesses it
+	// row counts the writes that have had the key without a gap. It begins again when the queue was
+	// empty, or when another gateway could have had the key. Only the write that has the key
+	// accesses it.
 	row int
 }
 
-// turn is a write's place in a queue.
+// turn is the place of a write in a queue.
 type turn struct {
 	come  chan struct{} // closed when this write gets the key
 	key   placedKey
 	lease int64  // lease of the session with which the write would guard the key
-	guard *guard // guard that the previous write has left for this one
+	guard *guard // guard that the previous write hands to this one, if any
 }
 
-// inARow is how many writes of one gateway follow each other without a gap. Then another gateway
-// has its chance, which checks every longestGuarded whether the key is free. Without a gap, its
-// check would have to hit the moment between one write's publication and the next one's guard.
+// inARow is the number of writes of one gateway that may follow each other without a gap. After
+// that, another gateway gets a chance. It checks every longestGuarded whether the slot is free.
+// Without a gap, it would have to check exactly between one write's publication and the next
+// write's guard.
 const inARow = 8
 
 func newQueues() queues {
 	return queues{mu: new(sync.Mutex), keys: map[string]*queue{}}
 }
 
-// enter waits for a key. If it returns true, leave or hand must follow. The key may already have a
-// guard, which then belongs to the caller.
+// enter waits until the caller has a key. If it returns true, the caller must later call leave or
+// hand. If the key already has a guard, the guard is returned and belongs to the caller.
 func (q queues) enter(ctx context.Context, r Runtime, key placedKey, lease int64) (*guard, bool) {
 	t := &turn{come: make(chan struct{}), key: key, lease: lease}
 	q.mu.Lock()
@@ -64,8 +65,8 @@ func (q queues) enter(ctx context.Context, r Runtime, key placedKey, lease int64
 	return t.guard, true
 }
 
-// enterFree acquires a key if no other write of this gateway has it. Then leave or hand must
-// follow.
+// enterFree acquires a key if no other write of this gateway has the key. In that case the caller
+// must later call leave or hand.
 func (q queues) enterFree(key placedKey, lease int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,8 +79,9 @@ func (q queues) enterFree(key placedKey, lease int64) bool {
 	return true
 }
 
-// hand gives a key, together with its guard, to the next waiting write if that write has the same
-// session and placement, and if it is not another gateway's turn. Otherwise it does nothing.
+// hand gives a key and its guard to the next waiting write. It does so only if that write has the
+// same session and placement, and if it is not another gateway's turn. It reports whether it has
+// given the key away.
 func (q queues) hand(g *guard) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,7 +96,7 @@ func (q queues) hand(g *guard) bool {
 	return true
 }
 
-// leave lets the next write have a key.
+// leave lets the next waiting write have a key.
 func (q queues) leave(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +108,7 @@ func (q queues) leave(key string) {
 	close(k.turns[0].come)
 }
 
-// drop removes a waiting write, unless its turn has come.
+// drop removes a waiting write from its queue, unless the write has already got the key.
 func (q queues) drop(key string, t *turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,20 +13,24 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Reasons why the network was not asked or a slot gave no answer. An Observer gets them.
+// These are the reasons why the switches were not asked, or why a slot gave no answer. An Observer
+// gets them.
 const (
-	reasonRequest  = "request"  // a slot cannot answer such a request
+	reasonRequest  = "request"  // a slot cannot answer this kind of request
 	reasonPlace    = "unplaced" // the key is not placed
-	reasonExcluded = "excluded" // the network does not answer this key's reads (Config.Excluded)
-	reasonClosed   = "closed"   // the network answers no reads (Config.Open)
-	reasonHeader   = "header"   // etcd has not answered anything yet, so its identity is not known
-	reasonGone     = "gone"     // the slot does not exist
-	reasonSilent   = "silent"   // the slot did not answer in time
-	reasonDenied   = "denied"   // the switches do not let this gateway read it
-	reasonFormat   = "unreadable"
-	reasonForged   = "forged" // the slot has a cell that no gateway has written
-	reasonKey      = "key"    // the cell is sealed with an unknown key; etcd is asked for that key
-	reasonAhead    = "ahead"  // the cell is newer than etcd's last answer to this gateway
+	reasonExcluded = "excluded" // the switches do not answer reads of this key (Config.Excluded)
+	reasonClosed   = "closed"   // the switches answer no reads at present (Config.Open)
+	// etcd has not answered any request yet, so the identity of its cluster is not known
+	reasonHeader = "header"
+	reasonGone   = "gone"   // the slot does not exist
+	reasonSilent = "silent" // the slot did not answer in time
+	reasonDenied = "denied" // the switches do not let this gateway read the slot
+	reasonFormat = "unreadable"
+	reasonForged = "forged" // the slot has a cell that no gateway has written
+	// the cell is sealed with an unknown key, for which the gateway asks etcd
+	reasonKey = "key"
+	// the cell has a newer revision than etcd's last answer to this gateway
+	reasonAhead = "ahead"
 )
 
 // Range implements pb.KVServer.
@@ -42,7 +46,7 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	answer, err := s.fromEtcd(ctx, r)
 	switch {
 	case err != nil || seen == nil || !plain(r):
-	case seen.clear: // the slot was clear before etcd was asked
+	case seen.clear: // The slot was already clear before etcd was asked, so it may be populated.
 		s.populate(ctx, seen.key, seen.at, answer)
 	case answer.Header.Revision < seen.at.revision():
 		s.fault(seen.key, seen.at.version, fmt.Errorf("it says that it is of revision %d, and etcd had come to %d after that: was etcd restored from a snapshot?", seen.at.revision(), answer.Header.Revision))
@@ -50,14 +54,16 @@ func (s *Server) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	return answer, err
 }
 
-// seen is what a read found in the slot, if etcd has to answer the read.
+// seen is what a read has found in a slot that could not answer the read.
 type seen struct {
-	key   placement.Key
-	at    slot
-	clear bool // the slot may be populated; otherwise its cell is newer than etcd's last answer
+	key placement.Key
+	at  slot
+	// true if the slot may be populated; false if its cell is newer than etcd's last answer
+	clear bool
 }
 
-// part asks etcd for the client's part of a range that also spans reserved keys.
+// part asks etcd for the part of a range that the client may read. The whole range also spans
+// reserved keys.
 func (s *Server) part(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	w, err := s.plan(rangeOp(r))
 	if err != nil {
@@ -85,8 +91,8 @@ func (s *Server) fromEtcd(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	return answer, err
 }
 
-// eligible reports whether a slot can answer a request: for one key, at the present revision. The
-// slot has everything that can be asked about that key.
+// eligible reports whether a slot can answer a request. That is so if the request reads one key at
+// the present revision, because a slot has everything that such a request can ask for.
 func eligible(r *pb.RangeRequest) bool {
 	_, order := pb.RangeRequest_SortOrder_name[int32(r.SortOrder)]
 	_, target := pb.RangeRequest_SortTarget_name[int32(r.SortTarget)]
@@ -94,11 +100,11 @@ func eligible(r *pb.RangeRequest) bool {
 		r.MinModRevision == 0 && r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// plain reports whether etcd's answer to a request contains everything that a slot needs.
+// plain reports whether etcd's answer to a request contains everything that a cell in a slot needs.
 func plain(r *pb.RangeRequest) bool { return !r.Serializable && !r.KeysOnly && !r.CountOnly }
 
-// RangeNow answers a read of a placed key from its slot, if that needs no waiting. Otherwise
-// nothing was counted and the caller must call Range.
+// RangeNow answers a read of a placed key from its slot, if that needs no waiting. If it returns
+// false, it has not counted the read, and the caller must call Range.
 func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	if s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return nil, false
@@ -121,8 +127,8 @@ func (s *Server) RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool) {
 	return answer, true
 }
 
-// inNetwork returns the placement of the key that a request reads, or the reason why the network is
-// not asked.
+// inNetwork returns the placement of the key that a request reads, or the reason why the switches
+// are not asked.
 func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) {
 	if !eligible(r) {
 		return k, reasonRequest
@@ -140,8 +146,8 @@ func (s *Server) inNetwork(r *pb.RangeRequest) (k placement.Key, reason string) 
 	return k, ""
 }
 
-// fromNetwork answers a request from the slot of its key. If it cannot, it returns what it read
-// there, in case that matters after etcd's answer.
+// fromNetwork answers a request from the slot of its key. If the slot gives no answer, fromNetwork
+// returns what it has found there, in case that matters after etcd's answer.
 func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, *seen) {
 	k, reason := s.inNetwork(r)
 	if reason != "" {
@@ -186,8 +192,8 @@ func (s *Server) fromNetwork(ctx context.Context, r *pb.RangeRequest) (*pb.Range
 	return nil, nil
 }
 
-// answerOf returns the answer that a slot gives to a request, or the reason why it gives none.
-// before is the newest revision from etcd when the slot had not been read yet.
+// answerOf returns the answer that a slot gives to a request, or the reason why it gives no answer.
+// before is the newest revision from etcd that was known before the slot was read.
 func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *pb.RangeResponse, reason string) {
 	switch {
 	case at.forged != nil:
@@ -212,26 +218,28 @@ func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *p
 	}
 	newest := s.Newest.Revision()
 	if at.revision() > newest {
-		// This is another gateway's write, which this gateway has not seen from etcd yet. etcd's
-		// answer will have it; only etcd can say which revision it is at.
+		// The cell is another gateway's write, which etcd has not confirmed to this gateway yet.
+		// etcd must answer this read, because only etcd can say whether it has reached the cell's
+		// revision.
 		return nil, reasonAhead
 	}
-	// The slot has the key's state at the time of the read, and so at every revision from the
-	// slot's own up to the store's at that time. A newer revision must not be returned: a client
-	// that watches from the next one on would miss the writes between.
+	// The slot has the key's state at the time of the read. So the answer may name any revision
+	// from the cell's own up to the revision of etcd's store at that time. It must not name a newer
+	// one. Otherwise a client that watches from the next revision on would miss the writes in
+	// between.
 	revision := before
 	if at.revision() <= newest {
 		revision = max(before, at.revision())
 	}
-	if !s.Open() { // Open may have changed since the slot was read
+	if !s.Open() { // the result of Open may have changed since the slot was read
 		return nil, reasonClosed
 	}
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId,
 		RaftTerm: known.RaftTerm, Revision: revision}), ""
 }
 
-// learnLater asks etcd in the background for the key that a slot is sealed with: the next reader
-// then has the key, or it is known that no gateway has written the slot.
+// learnLater asks etcd in the background for the key with which a slot is sealed. Afterwards the
+// key is known, or it is known that no gateway has written the slot.
 func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.learning, k.Name) {
 		return
@@ -246,7 +254,7 @@ func (s *Server) learnLater(ctx context.Context, k placement.Key, at slot) {
 	})
 }
 
-// The source of a read is counted, and returned to a client that asks for it.
+// The following functions count the source of a read, and return it to a client that asks for it.
 
 func (s *Server) hit(ctx context.Context) {
 	s.Observer.Hit()
@@ -263,7 +271,7 @@ func (s *Server) forwarded(ctx context.Context, reason string) {
 	readsource.Answered(ctx, readsource.Etcd(reason))
 }
 
-// rangeAnswer is the answer to a request for one key.
+// rangeAnswer returns the answer to a request for one key.
 func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) *pb.RangeResponse {
 	answer := &pb.RangeResponse{Header: h}
 	if kv == nil {
@@ -281,7 +289,7 @@ func rangeAnswer(r *pb.RangeRequest, kv *mvccpb.KeyValue, h *pb.ResponseHeader) 
 }
 
 // populate puts etcd's answer into a slot that was clear before etcd was asked. The reader does not
-// wait for it. One reader of a key at a time is enough.
+// wait for that. At most one reader of a key does this at a time.
 func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer *pb.RangeResponse) {
 	if !s.begin(s.populating, k.Name) {
 		return
@@ -291,14 +299,14 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
-		// The result of the CAS does not matter: whenever it is executed, the slot has the same
-		// version, so the cell is correct.
+		// The result of this CAS does not matter. It is executed only in the version that was read
+		// before etcd was asked, so the cell is correct whenever that happens.
 		s.cas(ctx, k, at.version, b)
 	})
 }
 
-// begin reports whether no other goroutine is working on a key. If so, the caller must call end
-// afterwards.
+// begin reports whether the caller may work on a key, because no other goroutine does. If so, the
+// caller must call end afterwards.
 func (s *Server) begin(at map[string]bool, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,8 +323,9 @@ func (s *Server) end(at map[string]bool, key string) {
 	delete(at, key)
 }
 
-// breakStaleGuard checks a guard that a reader has seen again after a while, and breaks it if its
-// session is gone. Otherwise the guard could stay until the key's next write.
+// breakStaleGuard reads a slot that had a guard again after a while. If the guard is still there
+// and its session is gone, breakStaleGuard removes it. Otherwise the guard could stay until the
+// key's next write.
 func (s *Server) breakStaleGuard(ctx context.Context, k placement.Key, at slot) {
 	if !s.begin(s.breaking, k.Name) {
 		return

@@ -8,13 +8,13 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// resealPause is the pause between two slots that Reseal reads.
+// resealPause is how long Reseal pauses between two slots.
 const resealPause = 5 * time.Millisecond
 
-// Reseal reads the slots of all placed keys once, and reseals cells that were sealed with an older
-// key. Otherwise a cell that is never written again would need its old key forever. The content of
-// slots does not change. Guards are left to their owners. Reseal returns the sealing keys that are
-// still in use, and whether it has seen every slot.
+// Reseal reads the slots of all placed keys once. It seals cells that were sealed with an older key
+// again, with the current key. Otherwise a cell that is never written again would need its old key
+// forever. Reseal does not change what cells contain, and does not touch guards. It returns the
+// sealing keys that are still in use, and whether it has read every slot.
 func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) {
 	used, whole = map[uint32]bool{}, true
 	for _, k := range s.Directory.LookupRange("\x00", open) {
@@ -34,7 +34,8 @@ func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) 
 		}
 		primary, _ := s.Seals.Ring().Primary()
 		switch with := seal.Key(at.bytes); {
-		case with == 0 || with == primary: // written by placement, or sealed with the current key
+		case with == 0 || with == primary:
+			// Placement has written this cell, or the cell is sealed with the current key.
 		case at.cell.Kind == slotcodec.Guard:
 			used[with] = true
 		default:

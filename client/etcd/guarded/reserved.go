@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The project's own keys are in etcd, and no client can read them through a gateway. The gateway
-// refuses requests for their names, leaves them out of ranges, and hides them from comparisons.
+// This file handles the project's own keys in etcd, which clients must not see. The gateway refuses
+// requests that name such keys, leaves them out of ranges, and hides them from comparisons.
 
-// planRange leaves the reserved keys out of a read. A range that spans them becomes several ranges
-// in a transaction, so that there is still one answer.
+// planRange leaves the reserved keys out of a read. If the range spans reserved keys, it becomes
+// several ranges in a transaction, so that there is still one answer.
 func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp, back, error) {
 	if !s.reserved.Touches(string(r.Key), string(r.RangeEnd)) {
 		return op, nil, nil
@@ -31,7 +31,7 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 		q.Key, q.RangeEnd = []byte(p.Key), []byte(p.End)
 		if len(parts) > 1 {
 			if q.SortTarget == pb.RangeRequest_VALUE {
-				q.KeysOnly = false // needed for sorting
+				q.KeysOnly = false // The values are needed for sorting.
 			}
 			if limitedByKey(r) {
 				q.SortTarget, q.Limit = pb.RangeRequest_KEY, q.Limit+1
@@ -48,14 +48,15 @@ func (s *Server) planRange(op *pb.RequestOp, r *pb.RangeRequest) (*pb.RequestOp,
 	}, nil
 }
 
-// planCompare leaves the reserved keys out of a transaction's conditions. It returns the
-// alternatives in which all conditions may hold; the first that holds decides. nil: the conditions
-// are unchanged.
+// planCompare leaves the reserved keys out of a transaction's conditions. It returns alternative
+// lists of conditions; the original conditions hold if all conditions of one list hold. If it
+// returns nil, the conditions need no change.
 //
-// etcd compares each key of a range or, if there is none, a key that does not exist: its revision,
-// version and lease are 0, and its value never equals anything. A condition that holds for such a
-// key holds for a range if it holds for each part. Any other condition holds for a range if it
-// holds for at least one part and the other parts have no keys.
+// etcd applies a condition on a range to each key of the range. If the range has no key, etcd
+// applies the condition to a key that does not exist. The revision, version and lease of such a key
+// are 0, and its value equals no value. If a condition holds for such a key, it holds for a range
+// if it holds for each part of the range. Any other condition holds for a range if it holds for at
+// least one part and the other parts have no keys.
 func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error) {
 	touches := func(c *pb.Compare) bool { return s.reserved.Touches(string(c.Key), string(c.RangeEnd)) }
 	if !slices.ContainsFunc(all, touches) {
@@ -83,13 +84,13 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 	return ways, nil
 }
 
-// mostWays bounds the nested transactions that a transaction may become. The bound allows two
-// conditions on ranges that span the reserved keys, if those have one prefix. etcd would not accept
-// many more nested transactions.
+// mostWays bounds the number of nested transactions into which a transaction may be split. The
+// bound allows two conditions on ranges that span the reserved keys, if all reserved keys have the
+// same prefix. etcd would not accept many more nested transactions.
 const mostWays = 9
 
-// compareParts turns a condition on a range into conditions on its parts: the alternatives in which
-// it may hold.
+// compareParts turns a condition on a range into conditions on the parts of the range. It returns
+// the alternatives in which the condition on the whole range holds.
 func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	on := func(p span, c pb.Compare) *pb.Compare {
 		c.Key, c.RangeEnd = []byte(p.Key), []byte(p.End)
@@ -107,7 +108,8 @@ func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	}
 	none := pb.Compare{Target: pb.Compare_CREATE, Result: pb.Compare_LESS,
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 1}}
-	for some := 1; some < 1<<len(parts); some++ { // `some` is the set of parts that have keys
+	// `some` is a bit set of the parts that have keys.
+	for some := 1; some < 1<<len(parts); some++ {
 		var way []*pb.Compare
 		for i, p := range parts {
 			if some>>i&1 == 1 {
@@ -149,15 +151,16 @@ func holdsForNone(c *pb.Compare) bool {
 	return true
 }
 
-// limitedByKey reports whether etcd takes only the first keys (one more than the limit) and sorts
-// those: it does so if a sort target is given and no order.
+// limitedByKey reports whether etcd applies the limit of a request before it sorts. If a request
+// has a sort target but no order, etcd takes only the first keys (one more than the limit), and
+// sorts those.
 func limitedByKey(r *pb.RangeRequest) bool {
 	return r.Limit > 0 && r.SortOrder == pb.RangeRequest_NONE && r.MinModRevision == 0 &&
 		r.MaxModRevision == 0 && r.MinCreateRevision == 0 && r.MaxCreateRevision == 0
 }
 
-// joined merges etcd's answers for parts of a range to the answer for the whole (etcd:
-// server/etcdserver/txn, Range).
+// joined merges etcd's answers for the parts of a range into the answer for the whole range, as
+// etcd's function Range does (etcd: server/etcdserver/txn).
 func joined(r *pb.RangeRequest, parts []*pb.ResponseOp) *pb.RangeResponse {
 	out := &pb.RangeResponse{}
 	for _, p := range parts {
@@ -182,7 +185,7 @@ func joined(r *pb.RangeRequest, parts []*pb.ResponseOp) *pb.RangeResponse {
 	return out
 }
 
-// sorted sorts as etcd does: by keys in ascending order, by default.
+// sorted sorts key-value pairs as etcd does. The default is by key, in ascending order.
 func sorted(kvs []*mvccpb.KeyValue, target pb.RangeRequest_SortTarget, order pb.RangeRequest_SortOrder) {
 	by := map[pb.RangeRequest_SortTarget]func(a, b *mvccpb.KeyValue) int{
 		pb.RangeRequest_KEY:     func(a, b *mvccpb.KeyValue) int { return bytes.Compare(a.Key, b.Key) },

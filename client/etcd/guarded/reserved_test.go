@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/seal"
 )
 
-// The prefix of the controllers' keys, and another reserved prefix.
+// testReserved are the prefix of the controllers' keys and another reserved prefix.
 var testReserved = []string{"/netcraq/", "/p/own/"}
 
 // Reserved keys are neither read nor written through a gateway, whatever the request is. The error
@@ -82,7 +82,7 @@ func TestReservedIsDenied(t *testing.T) {
 	}
 }
 
-// spansRequests generates requests for ranges that span reserved keys.
+// spansRequests generates requests for ranges that include reserved keys.
 type spansRequests struct {
 	r    *rand.Rand
 	keys []string
@@ -165,7 +165,8 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 	t := &pb.TxnRequest{}
 	for range q.r.IntN(3) {
 		c := q.compare()
-		if len(t.Compare) > 0 { // one condition with several alternatives is enough
+		if len(t.Compare) > 0 {
+			// One condition with several alternatives is enough for each transaction.
 			c.RangeEnd = nil
 			c.Key = []byte(q.key())
 		}
@@ -177,9 +178,11 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 			case 0, 1:
 				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: q.put()}})
 			case 2:
-				if q.r.IntN(4) == 0 { // keep deletions rare, so that some keys exist
+				if q.r.IntN(4) == 0 { // Deletions are rare, so that some keys exist.
 					d := q.delete()
-					if string(d.RangeEnd) == open { // etcd does not notice that keys of puts are in such a range, too
+					if string(d.RangeEnd) == open {
+						// etcd does not notice that keys of puts in the same transaction are in
+						// such an open range.
 						d.RangeEnd = []byte("zz")
 					}
 					ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: d}})
@@ -198,10 +201,10 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 	return t
 }
 
-// A request that spans reserved keys gets the answer that an etcd without these keys gives, byte
-// for byte: ranges in each order, with limits and counts, deletions, conditions on ranges, and
-// transactions of these. No client can detect the reserved keys or delete any. Some of the other
-// keys are placed.
+// A request that spans reserved keys gets the same answer, byte for byte, as from an etcd without
+// these keys. The requests are ranges in each order, with limits and counts, deletions, conditions
+// on ranges, and transactions of all these. No client can detect or delete the reserved keys. Some
+// of the other keys are placed.
 func TestReservedIsOutOfSight(t *testing.T) {
 	direct, behind := connect(t, startEtcd(t)), connect(t, startEtcd(t))
 	slots := newMemory(128)
@@ -214,7 +217,7 @@ func TestReservedIsOutOfSight(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// noise makes as many revisions as the reserved keys take.
+	// noise makes as many revisions as the writes of the reserved keys have made.
 	noise := func(n int) {
 		for i := range n {
 			if i == n-1 && n > 1 {
@@ -231,8 +234,9 @@ func TestReservedIsOutOfSight(t *testing.T) {
 	for _, key := range own {
 		must(behind.Put(ctx, key, "own"))
 	}
-	noise(1 + 2 + len(own)) // including the session's key
-	// Fewer than 12 keys, because Go's sort, which etcd uses, then keeps equal elements in order.
+	noise(1 + 2 + len(own)) // The 1 counts the session's key.
+	// There are fewer than 12 keys, because Go's sort, which etcd uses, keeps equal elements in
+	// order only in so short lists.
 	q := &spansRequests{r: rand.New(rand.NewPCG(7, 7)), keys: []string{"/a", "/b", "/netcraq", "/netcraq0", "/o", "/p/a", "/p/own", "/p/z", "z"}}
 	etcd := pb.NewKVClient(direct.ActiveConnection())
 	compares, ways := 0, 0

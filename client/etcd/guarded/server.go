@@ -20,10 +20,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Config configures a Server. Fields that may be nil say so.
+// Config configures a Server. The comment of a field says if it may be nil.
 type Config struct {
-	// Etcd gets the clients' requests, with their identity: interceptors in between must not add
-	// the gateway's own user name.
+	// Etcd gets the clients' requests with the clients' identity. Interceptors must not add the
+	// gateway's own user name.
 	Etcd      pb.KVClient
 	Slots     Slots
 	Directory Directory
@@ -35,57 +35,58 @@ type Config struct {
 	Observer  Observer // may be nil
 	Evictor   Evictor  // may be nil
 
-	// Prefix is the prefix of all of the gateways' own keys in etcd.
+	// Prefix is the common prefix of all of the gateways' own keys in etcd.
 	Prefix string
-	// Reserved are further prefixes of keys that clients must not see, such as those of the
-	// controllers' keys. Keys that begin with Prefix are reserved, too.
+	// Reserved are further prefixes of keys that clients must not see, for example the prefix of
+	// the controllers' keys. Keys that begin with Prefix are also reserved.
 	Reserved []string
-	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags of
-	// these names. Set them for an etcd whose own limits are higher by MoreTxnOps and
-	// MoreRequestBytes, the parts that a gateway adds to writes. 0: etcd's limits apply, and
-	// clients get a little less.
+	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags with
+	// these names. Set them if etcd's own limits are higher by MoreTxnOps and MoreRequestBytes, for
+	// the parts that a gateway adds to writes. With 0, etcd's own limits apply, and clients can use
+	// a little less than etcd's limits allow.
 	MaxTxnOps, MaxRequestBytes int
-	// Excluded selects placed keys whose reads the network must not answer; nil: only Health.
+	// Excluded selects placed keys whose reads the switches must not answer. If it is nil, Health
+	// selects them.
 	Excluded func(key string) bool
-	// Patience is the time for which a gateway tries a write before it sends the write to etcd, if
-	// the client waits that long; 0: DefaultPatience, below 0: no limit.
+	// Patience bounds how long a gateway tries to write a placed key under its guard before it
+	// returns an error to the client. 0 means DefaultPatience, and a negative value means no limit.
 	Patience time.Duration
-	// Open reports whether the network may answer reads: it must return false if etcd would have
-	// checked the caller's identity. nil: always.
+	// Open reports whether the switches may answer reads. It must return false if etcd would have
+	// checked the caller's identity. If Open is nil, they always may.
 	Open func() bool
 }
 
-// How much larger etcd's limits must be than the clients', so that clients have the same limits
-// through a gateway as at etcd itself. A gateway may read the key of each operation in a
-// transaction again, and a request may contain its keys up to four times.
+// These say by how much etcd's limits must be higher than the clients' limits. Clients then have
+// the same limits through a gateway as at etcd itself. A gateway may read the key of each operation
+// in a transaction again, and a request may contain its keys up to four times.
 const (
 	MoreTxnOps       = 160
 	MoreRequestBytes = 512 << 10
 )
 
-// DefaultPatience is longer than it takes for a dead gateway's session to run out and its guards to
-// be broken.
+// DefaultPatience is longer than it takes until a dead gateway's session has expired and its guards
+// are broken.
 const DefaultPatience = 15 * time.Second
 
 // Health reports whether a key is read only to test whether etcd answers. Kubernetes' API servers
 // do that with /registry/health, which does not exist, several times a second.
 func Health(key string) bool { return key == "/registry/health" }
 
-// Server is the key-value service. It is safe for concurrent use.
+// Server is the guarded key-value service. It is safe for concurrent use.
 type Server struct {
 	Config
-	// header of etcd's newest answer, with etcd's identity
+	// header is the header of etcd's newest answer, which has the identity of etcd's cluster.
 	header atomic.Pointer[pb.ResponseHeader]
-	number atomic.Uint64 // number of the last guard
-	// number of operations that etcd is known to accept in a transaction
+	number atomic.Uint64 // number of the guard that was made last
+	// taken is the number of operations in a transaction that etcd is known to accept.
 	taken    atomic.Int64
 	queues   queues
 	left     *left
-	reserved reserved.Keys // hidden from clients
+	reserved reserved.Keys // keys that are hidden from clients
 
 	mu         sync.Mutex
 	populating map[string]bool // keys that a reader is putting into their slots
-	breaking   map[string]bool // keys whose guard a reader has seen, and checks again
+	breaking   map[string]bool // keys whose guard a reader has seen and is checking again
 	learning   map[string]bool // unknown sealing keys that etcd is being asked for
 	forged     map[wire.Key]forged
 }
@@ -162,7 +163,7 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 	if err != nil {
 		return nil, err
 	}
-	if len(w.spans) == 0 { // it only reads
+	if len(w.spans) == 0 { // The transaction only reads.
 		answer, err := s.Etcd.Txn(ctx, w.op.GetRequestTxn())
 		if err != nil {
 			return nil, err
@@ -179,7 +180,8 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 	return txn, nil
 }
 
-// Compact implements pb.KVServer. The network has only the present state, which is never compacted.
+// Compact implements pb.KVServer. The switches have only the present state of keys, which
+// compaction never removes.
 func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	answer, err := s.Etcd.Compact(ctx, r)
 	if err == nil {
@@ -188,8 +190,8 @@ func (s *Server) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Comp
 	return answer, err
 }
 
-// encode returns a cell that a slot of a size can hold when it is sealed, or "unfit" if it is too
-// large.
+// encode returns a cell as bytes. If the sealed cell does not fit into a slot of the given size,
+// encode returns a cell of kind "unfit".
 func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	b, err := s.Codec.Codec().Encode(c, size-seal.Overhead)
 	if err == nil {
@@ -198,16 +200,16 @@ func (s *Server) encode(c slotcodec.Cell, size int) []byte {
 	return []byte{byte(slotcodec.Unfit)}
 }
 
-// errPatience: this gateway has tried to execute a write for as long as Patience allows.
+// errPatience means that this gateway could not execute a write within Patience.
 var errPatience = errors.New("the write of a key that is in the network could not be done in time")
 
-// errClosed: the gateway is being closed.
+// errClosed means that the gateway is being closed.
 var errClosed = errors.New("this gateway is being closed")
 
 // over returns the error with which etcd's server would report that ctx is done.
 func over(ctx context.Context) error {
 	why := context.Cause(ctx)
-	// the Runtime has ended a wait, and will end ctx, too
+	// The Runtime has ended a wait, and is about to end ctx.
 	if why == nil || errors.Is(why, rpctypes.ErrStopped) {
 		why = errClosed
 	}
@@ -217,5 +219,5 @@ func over(ctx context.Context) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// placedKey is a placed key that a write may change, with the placement as the write knows it.
+// placedKey is a placed key that a write may change, with the placement that the write knows.
 type placedKey = placement.Key

@@ -16,21 +16,21 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// op is one request of a client.
+// op is one request of a simulated client.
 type op struct {
 	gw         *gateway
 	what       string
-	start, end int // end 0: the request has not ended
+	start, end int // end is 0 while the request has not ended
 	lost       bool
 	err        error
 
 	key    string             // the key that a read reads
-	kvs    []*mvccpb.KeyValue // the read's result; at most one pair
+	kvs    []*mvccpb.KeyValue // the result of a read, which has at most one pair
 	header *pb.ResponseHeader
-	newest int64 // the newest revision in an answer of the gateway before this request began
+	newest int64 // the newest revision in the gateway's answers before this request began
 	beyond bool  // the answer names a revision that etcd has not reached
 
-	value string // the value of a write; no other write has the same one
+	value string // the value of a write; each write has a different value
 	did   bool   // according to the answer, the write was executed
 }
 
@@ -44,7 +44,7 @@ func (w *world) client(g *gateway) {
 	w.history = append(w.history, o)
 	key := simKeys[w.r.IntN(len(simKeys))]
 	ctx := context.Background()
-	if w.chance(0.05) { // a client with a short timeout
+	if w.chance(0.05) { // This client has a short timeout.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		w.spawn(nil, func() {
@@ -61,7 +61,7 @@ func (w *world) client(g *gateway) {
 		q := &pb.RangeRequest{Key: []byte(key)}
 		var r *pb.RangeResponse
 		now := false
-		if w.values%2 == 0 { // try RangeNow first, as the gateway does
+		if w.values%2 == 0 { // The gateway also tries RangeNow first.
 			r, now = g.server.RangeNow(q)
 		}
 		if !now {
@@ -84,7 +84,8 @@ func (w *world) client(g *gateway) {
 	case p < 80:
 		q := &pb.DeleteRangeRequest{Key: []byte(key)}
 		if w.chance(0.4) {
-			q.Key, q.RangeEnd = []byte("a"), []byte{0} // spans the gateways' own keys
+			// This range includes the gateways' own keys.
+			q.Key, q.RangeEnd = []byte("a"), []byte{0}
 		}
 		o.what = fmt.Sprintf("delete %q %q", q.Key, q.RangeEnd)
 		var r *pb.DeleteRangeResponse
@@ -98,7 +99,7 @@ func (w *world) client(g *gateway) {
 			t.Success = append(t.Success, put(b))
 		}
 		o.what, o.value = fmt.Sprintf("txn %s %s %s", a, b, value), value
-		if w.chance(0.4) { // with a condition that may or may not hold
+		if w.chance(0.4) { // The transaction has a condition that may or may not hold.
 			t.Compare = []*pb.Compare{{Target: pb.Compare_VERSION, Result: pb.Compare_LESS, Key: []byte(key),
 				TargetUnion: &pb.Compare_Version{Version: int64(w.r.IntN(4))}}}
 			t.Failure = deleteTxn(key, "").Success
@@ -111,7 +112,7 @@ func (w *world) client(g *gateway) {
 	o.end = w.now
 	if o.header != nil {
 		o.beyond = o.header.Revision > w.etcd.revision
-		g.Saw(o.header.Revision) // as the gateway does for each answer
+		g.Saw(o.header.Revision) // The gateway also calls Saw for each answer.
 		g.answered = max(g.answered, o.header.Revision)
 	}
 	w.note("%v", o)
@@ -163,7 +164,8 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 			g := w.gateways[w.r.IntN(len(w.gateways))]
 			w.spawn(g, func() { g.server.Reseal(g.ctx) })
 		}
-		if g := w.gateways[w.r.IntN(len(w.gateways))]; w.chance(0.01) { // its watch delivers the newest sealing keys
+		if g := w.gateways[w.r.IntN(len(w.gateways))]; w.chance(0.01) {
+			// The gateway's watch delivers the newest sealing keys.
 			g.ring = w.ring
 		}
 		if w.chance(0.002) {
@@ -199,8 +201,8 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 	return w
 }
 
-// expire makes sessions expire: those of crashed gateways, and occasionally that of a running
-// gateway.
+// expire makes sessions expire. These are mostly sessions of crashed gateways, and occasionally the
+// session of a running gateway.
 func (w *world) expire(dead, living float64) {
 	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(clientv3.GetPrefixRangeEnd(simPrefix+"sessions/"))) {
 		p := dead
@@ -274,7 +276,8 @@ func (w *world) checkHistory() {
 		if !ok {
 			complain(o, "etcd did not have that at any time between")
 		}
-		// A client that watches from the revision after the header's must miss nothing.
+		// A client that reads a key, and then watches from the next revision after the answer's,
+		// must miss nothing.
 		then := states[0]
 		for _, s := range states {
 			if s.revision <= o.header.Revision {
@@ -287,7 +290,7 @@ func (w *world) checkHistory() {
 	}
 }
 
-// is reports whether a read returned this state.
+// is reports whether kvs, the result of a read, is this state.
 func (s state) is(kvs []*mvccpb.KeyValue) bool {
 	return s.kv == nil && len(kvs) == 0 || s.kv != nil && len(kvs) == 1 && sameKV(s.kv, kvs[0])
 }

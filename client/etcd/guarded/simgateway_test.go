@@ -26,7 +26,7 @@ type gateway struct {
 	server   *Server
 	dir      *placement.Cache
 	seen     int   // changes of the directory that its watch has delivered
-	lease    int64 // lease of its session; 0: none
+	lease    int64 // lease of the gateway's session; 0 if there is none
 	newest   int64
 	answered int64           // the newest revision in an answer to a client
 	ctx      context.Context // ends when the gateway crashes
@@ -36,7 +36,7 @@ type gateway struct {
 
 func (w *world) gateway() *gateway {
 	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placement.NewCache(), ctx: context.Background(), ring: w.ring}
-	// The placements that exist when the gateway starts.
+	// entries are the placements that exist when the gateway starts.
 	entries := map[string]placement.Entry{}
 	for _, kv := range w.etcd.find([]byte(placement.Name(simPrefix, "")),
 		[]byte(clientv3.GetPrefixRangeEnd(placement.Name(simPrefix, "")))) {
@@ -102,7 +102,7 @@ func deleteTxn(key, end string) *pb.TxnRequest {
 	}
 }
 
-// simObserver counts events.
+// simObserver counts events of the gateways.
 type simObserver struct {
 	nobody
 	w *world
@@ -161,7 +161,7 @@ func (w *world) crash(g *gateway) {
 	n.id = g.id + 10
 }
 
-// simDirectory is a cache that is refreshed from the simulator's etcd.
+// simDirectory is the cache of the directory. It is refreshed from the simulator's etcd.
 type simDirectory struct {
 	*placement.Cache
 	g *gateway
@@ -191,7 +191,8 @@ func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
 		err := refusals[g.r.IntN(len(refusals))]
 		do = func() (A, error) { return *new(A), err }
 	}
-	var got struct { // the answer to a request that arrives late is dropped
+	// If the request arrives late, its answer goes into this variable, which is dropped.
+	var got struct {
 		answer A
 		err    error
 	}
@@ -208,9 +209,9 @@ var refusals = []error{
 	rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNotCapable,
 }
 
-// silences are errors that do not say whether the request was executed. They come from etcd, which
-// has proposed the request and does not know its result; from gRPC, which has lost the connection
-// or cannot accept the answer; or from the client itself.
+// silences are errors that do not say whether the request was executed. etcd returns such an error
+// if it has proposed the request and does not know the result. gRPC returns one if it has lost the
+// connection or cannot accept the answer. The client itself also returns such errors.
 var silences = []error{
 	rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCTimeoutDueToConnectionLost,
 	rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCStopped, rpctypes.ErrGRPCUnhealthy,
@@ -225,13 +226,13 @@ var silences = []error{
 
 func (w *world) unanswered() error { return silences[w.r.IntN(len(silences))] }
 
-// slotError is the error of a client of the switches.
+// slotError returns the error that a client of the switches would return.
 func slotError(op wire.Op, id wire.Key, why error, version wire.Version) error {
 	return &calls.OpError{Op: op, Key: id, Err: why, Attempts: 1, Version: version,
 		OutcomeUnknown: op != wire.Read && why != calls.ErrCASFailed}
 }
 
-// simSlots are the slots in the network.
+// simSlots are the simulated slots, as a gateway sees them.
 type simSlots struct{ w *world }
 
 func (s simSlots) Size(wire.Key) int { return 64 }
@@ -266,7 +267,8 @@ func (s simSlots) ReadNow(id wire.Key) (value []byte, version wire.Version, ok b
 func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (
 	version wire.Version, err error) {
 	by := s.w.self.gw.id
-	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value}) // a cell can be seen on its way, too
+	// An attacker can also see cells in the network.
+	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value})
 	ok := s.w.send(func() {
 		at := s.w.slots[id]
 		switch {
@@ -287,7 +289,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 	return version, err
 }
 
-// describe describes the content of a slot.
+// describe returns a slot's content in readable form.
 func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 	plain, err := w.judge().open(w.names[id], b, version)
 	if err != nil {
@@ -308,7 +310,7 @@ func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 	return c.Kind.String()
 }
 
-// simKV is the simulator's etcd as a gateway's client.
+// simKV is a gateway's client of the simulator's etcd.
 type simKV struct{ g *gateway }
 
 func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {

@@ -20,9 +20,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// The simulator: a network of slots, an etcd, gateways and a placement. Only one task runs at a
-// time, and a seeded random generator chooses the next one. A task gives up control only where a
-// server sends a request or waits. The same seed gives the same run.
+// The simulator consists of slots, an etcd, gateways and a placement. Only one task runs at a time,
+// and a seeded random generator chooses the next one. A task gives up control only where a server
+// sends a request or waits. The same seed gives the same run.
 
 // perStep is the simulated duration of one step.
 const perStep = 5 * time.Millisecond
@@ -31,11 +31,11 @@ const simPrefix = "/n/"
 
 var simKeys = []string{"a", "b", "c"}
 
-// task is work that sometimes gives up control.
+// task is a sequence of work that yields control from time to time.
 type task struct {
-	gw       *gateway // the gateway that runs it; nil: the world
+	gw       *gateway // the gateway that runs the task; nil if the world runs it
 	turn     chan struct{}
-	blocked  func() bool // reports whether the task would do nothing
+	blocked  func() bool // reports whether the task has to wait
 	inFlight func()      // a request that the task has sent and that has not arrived
 	over     bool
 	killed   bool
@@ -57,7 +57,7 @@ type world struct {
 	gateways []*gateway
 	leases   int64
 	nextID   wire.Key
-	freeIDs  []wire.Key // of removed keys
+	freeIDs  []wire.Key // KEY_IDs of removed keys, which may be used again
 	without  string     // the rule that is disabled
 	faults   float64    // probability that a message is lost or late
 	codec    fixedCodec
@@ -66,16 +66,17 @@ type world struct {
 	placing []placement.Change // changes of the directory, in order
 	history []*op
 	values  int
-	broken  []string // violations
-	hits    int      // reads that the network answered
+	broken  []string // violations that were found so far
+	hits    int      // number of reads that the slots answered
 
 	ring    *seal.Ring // the sealing keys in etcd
 	rotated int
-	hostile bool                       // a writer that is not a gateway writes into slots
+	// whether an attacker, which is not a gateway, writes into slots
+	hostile bool
 	seen    []sealedFor                // all cells that gateways have sent to slots
 	names   map[wire.Key]placement.Key // placements of all slots that ever existed
 	evict   map[wire.Key]chan struct{} // closed when placement is asked to remove the key
-	forged  int                        // slots that gateways have found forged
+	forged  int                        // number of slots that gateways have found forged
 }
 
 // sealedFor is a cell that a gateway has sealed, and the sequence of the version that it was sealed
@@ -86,7 +87,7 @@ type sealedFor struct {
 	value    []byte
 }
 
-// state is etcd's state of a key from a time on.
+// state is the state of a key in etcd, and the time at which that state began.
 type state struct {
 	from     int
 	revision int64
@@ -183,10 +184,10 @@ func (w *world) judge() *Server {
 	return s
 }
 
-// attack writes into a slot as a host could that may write every slot, has seen all cells ever sent
-// to slots, and has no sealing key. It writes rubbish, a cell without a seal, a cell of this or
-// another key that was sealed earlier or is under way, or such a cell with one bit changed; or it
-// deletes the cell.
+// attack writes into a slot as an attacker. The attacker may write every slot, has seen all cells
+// that were ever sent to slots, and has no sealing key. It writes random bytes, a cell without a
+// seal, or a cell that a gateway has sealed for this or another key, perhaps with one bit changed.
+// Or it deletes the cell.
 func (w *world) attack() {
 	ids := slices.Sorted(maps.Keys(w.slots))
 	if len(ids) == 0 {
@@ -215,7 +216,7 @@ func (w *world) attack() {
 		value = plain(slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1 << 62, Version: 1, Value: []byte("forged")})
 	case 4:
 		value = plain(slotcodec.Cell{Kind: slotcodec.Absent, Revision: w.etcd.revision})
-	case 5, 6: // a sealed cell, preferably one for this version
+	case 5, 6: // The attacker writes a sealed cell, preferably a cell for this version.
 		var fits []sealedFor
 		for _, s := range w.seen {
 			if s.sequence == at.version.Sequence()+1 || w.chance(0.02) || s.id == id && w.chance(0.2) {
@@ -247,7 +248,6 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) chance(p float64) bool { return w.r.Float64() < p }
 
-// spawn starts a task.
 func (w *world) spawn(gw *gateway, work func()) {
 	t := &task{gw: gw, turn: make(chan struct{})}
 	w.tasks = append(w.tasks, t)
@@ -273,8 +273,7 @@ func (w *world) yield() {
 	}
 }
 
-// checkAlive ends a task of a crashed gateway that would otherwise continue while the world kills
-// it.
+// checkAlive ends the current task if its gateway has crashed.
 func (w *world) checkAlive() {
 	if w.self.killed {
 		runtime.Goexit()
@@ -291,7 +290,6 @@ func (w *world) run(t *task) {
 	}
 }
 
-// step lets one task run.
 func (w *world) step() {
 	w.now++
 	var ready []*task
@@ -313,7 +311,7 @@ func (w *world) step() {
 	w.check()
 }
 
-// stop ends all tasks.
+// stop ends all tasks of the world.
 func (w *world) stop() {
 	for _, t := range slices.Clone(w.tasks) {
 		w.kill(t)
@@ -327,7 +325,7 @@ func (w *world) kill(t *task) {
 	}
 }
 
-// The methods of Runtime.
+// The following methods implement Runtime.
 
 func (w *world) Go(work func()) {
 	w.checkAlive()
@@ -376,13 +374,13 @@ func (w *world) send(execute func()) bool {
 	w.yield()
 	t.inFlight = nil
 	switch {
-	case w.chance(w.faults / 3): // the request is lost or late
+	case w.chance(w.faults / 3): // The request is lost or late.
 		if w.chance(0.7) {
 			w.late = append(w.late, execute)
 		}
 		w.yield()
 		return false
-	case w.chance(w.faults / 3): // the answer is lost
+	case w.chance(w.faults / 3): // The answer is lost.
 		execute()
 		w.yield()
 		return false
@@ -392,9 +390,9 @@ func (w *world) send(execute func()) bool {
 	return true
 }
 
-// The placement.
+// The following functions simulate the placement.
 
-// place repeatedly gives a key a slot, and removes it.
+// place repeatedly gives a key a slot, and removes the slot again.
 func (w *world) place(key string) {
 	for {
 		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(100))*perStep)
@@ -430,7 +428,7 @@ func (w *world) place(key string) {
 			entry()
 			w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
 		}
-		// First the tombstone, then the entries.
+		// A removal first writes the tombstone, and then removes the entries.
 		at.version++
 		at.gone = true
 		w.note("slot %d: tombstone, version %d", id, at.version)
@@ -448,8 +446,8 @@ func (w *world) place(key string) {
 	}
 }
 
-// check checks an invariant of each moment: if a slot that the directory names can be read, it has
-// etcd's state of the key.
+// check checks an invariant that must always hold. If a slot that the directory names can be read,
+// it has the same state of the key as etcd.
 func (w *world) check() {
 	if len(w.broken) > 0 {
 		return
@@ -465,7 +463,7 @@ func (w *world) check() {
 			continue
 		}
 		plain, err := w.judge().open(placement.Key{Name: key, Entry: e}, at.value, at.version)
-		if err != nil { // the slot gives no answer to anyone
+		if err != nil { // This slot answers no reader.
 			continue
 		}
 		c, err := simCodec.c.Decode(plain)

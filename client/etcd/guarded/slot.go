@@ -15,27 +15,27 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// slot is the result of reading a slot.
+// slot is what a read has found in a slot.
 type slot struct {
-	cell    slotcodec.Cell // the cell; its kind is 0 if it could not be decoded
-	plain   []byte         // unsealed content: nil if it could not be opened
+	cell    slotcodec.Cell // the decoded cell; its kind is 0 if it could not be decoded
+	plain   []byte         // the unsealed content; nil if it could not be unsealed
 	bytes   []byte         // the slot's bytes, unchanged
 	version wire.Version
-	// set if no gateway has written the content; it is never used as an answer, and never
-	// overwritten
+	// forged is set if no gateway has written the content. Such content is never used as an answer,
+	// and never overwritten.
 	forged error
-	key    uint32 // number of the sealing key of this cell, if the key is not known here (yet)
+	// number of the cell's sealing key, if this gateway does not know the key; otherwise 0
+	key uint32
 }
 
-// guardedBy reports whether a slot holds the guard of a session and number.
+// guardedBy reports whether a slot holds the guard with this session and number.
 func (s *slot) guardedBy(lease int64, number uint64) bool {
 	return s.cell.Kind == slotcodec.Guard && s.cell.Lease == lease && s.cell.Number == number
 }
 
-// revision is the revision in a slot; 0 if it has none.
+// revision returns the revision in a slot. It is 0 if the slot has no revision.
 func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
 
-// look reads a slot.
 func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	b, version, err := s.Slots.Read(ctx, wire.Key(k.ID))
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	return s.read(ctx, k, b, version), nil
 }
 
-// lookHard reads a slot, and asks etcd for an unknown sealing key. After that it is known whether a
-// gateway has written the cell.
+// lookHard reads a slot. If the slot is sealed with an unknown key, lookHard asks etcd for the key.
+// Afterwards it is known whether a gateway has written the cell.
 func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	at, err := s.look(ctx, k)
 	if err != nil || at.key == 0 {
@@ -54,7 +54,8 @@ func (s *Server) lookHard(ctx context.Context, k placement.Key) (slot, error) {
 	return s.learn(ctx, k, at)
 }
 
-// learn asks etcd for the key that a slot is sealed with, and reads the slot's bytes with it.
+// learn asks etcd for the key with which a slot is sealed, and then decodes the slot's bytes with
+// this key.
 func (s *Server) learn(ctx context.Context, k placement.Key, at slot) (slot, error) {
 	unknown := &seal.UnknownKeyError{ID: at.key}
 	known, err := s.Seals.Want(ctx, at.key)
@@ -88,18 +89,19 @@ func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wi
 	var dictionary *slotcodec.DictionaryError
 	switch {
 	case errors.As(err, &dictionary):
-		s.Runtime.Go(func() { // the next reader will have the key
+		s.Runtime.Go(func() { // later readers will have the key
 			ctx, cancel := s.Runtime.Detach(context.WithoutCancel(ctx))
 			defer cancel()
 			s.Codec.Want(ctx, dictionary.Version)
 		})
-	case err != nil: // another kind of gateway wrote it, so its meaning is not known
+	case err != nil:
+		// A gateway of another version has written the cell, so its meaning is not known.
 		at.forged = err
 	}
 	return at
 }
 
-// open returns the cell that a gateway, or placement, has put into a slot.
+// open returns the cell that a gateway or the placement has put into a slot.
 func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, error) {
 	switch {
 	case string(b) == slotcodec.Unsealed && version == wire.Version(k.Version):
@@ -110,7 +112,7 @@ func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, 
 	return s.Seals.Ring().Open(b, s.place(k, version))
 }
 
-// cas replaces a slot's cell, sealed for the version that the slot will have after it.
+// cas replaces a slot's cell. It seals the new cell for the version that the slot will then have.
 func (s *Server) cas(ctx context.Context, k placement.Key, expected wire.Version, plain []byte) (wire.Version, error) {
 	b, err := s.Seals.Ring().Seal(plain, s.place(k, seal.After(k.Name, wire.Key(k.ID), expected).Version))
 	if err != nil {
@@ -124,7 +126,7 @@ func (s *Server) place(k placement.Key, version wire.Version) seal.Place {
 }
 
 // fault requests the eviction of a key from a slot whose content no gateway has written. It counts
-// this once for each version.
+// the fault once for each version of the slot.
 func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.mu.Lock()
 	was, known := s.forged[wire.Key(k.ID)]
@@ -144,19 +146,19 @@ func (s *Server) fault(k placement.Key, version wire.Version, why error) {
 	s.Evictor.Evict(k, placement.Forged, why.Error())
 }
 
-// forged is an error for a slot's content that no gateway has written.
+// forged is the error for a slot whose content no gateway has written.
 type forged struct {
 	key     placement.Key
 	version wire.Version
 }
 
-// cellOf returns the cell for the state of a key at a revision: kv, or nil if the key does not
+// cellOf returns the cell for the state of a key at a revision. kv is nil if the key does not
 // exist.
 func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:
 		return slotcodec.Cell{Kind: slotcodec.Absent, Revision: revision}
-	case kv.Lease != 0: // etcd will delete it without telling gateways
+	case kv.Lease != 0: // When the lease expires, etcd deletes the key without notifying gateways.
 		return slotcodec.Cell{Kind: slotcodec.Unfit}
 	}
 	value := kv.Value
@@ -167,15 +169,16 @@ func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 		Version: kv.Version, Value: value}
 }
 
-// How long a request for a session's existence waits for etcd: at first, and at most. So a member
-// that does not respond costs little, and a slow etcd still gets enough time.
+// These bound how long a request whether a session exists waits for etcd. It waits for aliveFirst
+// at first, and for at most aliveMost. So an etcd member that does not respond costs little time,
+// and a slow etcd still gets enough time.
 const (
 	aliveFirst   = time.Second
 	aliveLongest = 10 * time.Second
 )
 
 // alive asks etcd whether a session exists, with a linearizable read and a time limit. If the limit
-// was too short, the next one is a quarter longer.
+// was too short, alive makes it a quarter longer for the next call.
 func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (bool, error) {
 	ctx, cancel := s.Runtime.Limit(ctx, *limit)
 	defer cancel()
@@ -188,17 +191,18 @@ func (s *Server) alive(ctx context.Context, lease int64, limit *time.Duration) (
 	return r.Count > 0, nil
 }
 
-// isGone reports whether an error of a slot means that the placement is over, or being ended.
+// isGone reports whether an error of a slot means that the placement has ended or is being ended.
 func isGone(err error) bool { return errors.Is(err, calls.ErrNotFound) }
 
-// isChanged reports whether an error of a slot means that it has another version than was expected.
+// isChanged reports whether an error of a slot means that the slot does not have the expected
+// version.
 func isChanged(err error) bool { return errors.Is(err, calls.ErrCASFailed) }
 
 // isDenied reports whether an error of a slot means that the switches deny this gateway's host the
 // operation. Trying again does not help, and the error says nothing about the slot.
 func isDenied(err error) bool { return errors.Is(err, calls.ErrDenied) }
 
-// stillPlaced reports whether a placement is, as far as is known, the key's present one.
+// stillPlaced reports whether this gateway still knows a placement as the key's present one.
 func (s *Server) stillPlaced(k placement.Key) bool {
 	e, ok := s.Directory.Lookup(k.Name)
 	return ok && e.Mod == k.Mod

@@ -12,29 +12,32 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// transaction is the request to etcd for a write.
+// transaction is a write as a request to etcd, with the gateway's conditions.
 type transaction struct {
 	work   *work
-	known  int64    // revision up to which the directory is known
-	lease  int64    // lease of the session that holds the guards; 0: none
+	known  int64    // the revision up to which this gateway knows the directory
+	lease  int64    // lease of the session that holds the guards; 0 if there are no guards
 	guards []*guard // the write's guards
-	read   bool     // read the keys of guards after the write
+	read   bool     // whether to read the guarded keys after the write
 }
 
 // outcome is the result of a transaction that etcd has answered.
 type outcome struct {
-	// one of the gateway's conditions does not hold and nothing was executed; of the other fields
-	// only sessionGone is meaningful
-	again       bool
-	sessionGone bool           // the failed condition is the one on the session
+	// again means that a condition of the gateway did not hold, so nothing was executed. Of the
+	// other fields, only sessionGone is then meaningful.
+	again bool
+	// whether the condition that did not hold is the condition on the session
+	sessionGone bool
 	answer      *pb.ResponseOp // answer to the client's operation
 	header      *pb.ResponseHeader
-	read        []*pb.ResponseOp // results for the guarded keys, in order; nil: not read
+	// results for the guarded keys, in order; nil if they were not read
+	read []*pb.ResponseOp
 }
 
 // commit makes etcd execute a transaction. etcd accepts 128 operations (--max-txn-ops), and counts
-// those of nested transactions together. If there are too many, commit reduces the added
-// operations, or regroups the client's. The client's own operations must be within etcd's limit.
+// those of nested transactions together. If a transaction has too many operations, commit adds
+// fewer operations, or regroups the client's operations. The client's own operations must be within
+// etcd's limit.
 func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 	read := t.read && len(t.guards) > 0
 	out, err := s.wrapped(ctx, t, t.work.op, read)
@@ -55,7 +58,7 @@ func (s *Server) commit(ctx context.Context, t *transaction) (outcome, error) {
 			return out, err
 		}
 	}
-	// etcd accepts the client's operations, but not together with the gateway's
+	// etcd accepts the client's operations alone, but not with the gateway's operations.
 	outer := max(len(s.conditions(t)), 1)
 	for most := t.work.operations - 1; most >= t.work.operations-outer; most-- {
 		spread, back, ok := spread(q, most)
@@ -76,21 +79,22 @@ func tooMany(err error) bool { return errors.Is(err, rpctypes.ErrGRPCTooManyOps)
 
 func tooLarge(err error) bool { return errors.Is(err, rpctypes.ErrGRPCRequestTooLarge) }
 
-// takes asks etcd whether it accepts a number of operations.
+// takes asks etcd whether it accepts a transaction with this number of operations.
 func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	if int64(operations) <= s.taken.Load() {
 		return true, nil
 	}
-	q := &pb.TxnRequest{Failure: make([]*pb.RequestOp, operations)} // none is executed
+	// these operations are in the branch that is not executed
+	q := &pb.TxnRequest{Failure: make([]*pb.RequestOp, operations)}
 	for i := range q.Failure {
 		q.Failure[i] = rangeOp(countOf(open))
 	}
 	_, err := s.Etcd.Txn(ctx, q)
 	switch {
 	case tooMany(err), etcderrors.Code(err) == codes.ResourceExhausted && !etcderrors.Definite(err):
-		// etcd does not even read this many operations
+		// etcd does not even read a request with this many operations.
 		return false, nil
-	// a denied read also shows that etcd accepted the number of operations
+	// If etcd denies the reads, it has accepted their number.
 	case err != nil && !etcderrors.Definite(err):
 		return false, err
 	}
@@ -98,9 +102,9 @@ func (s *Server) takes(ctx context.Context, operations int) (bool, error) {
 	return true, nil
 }
 
-// operations is how many operations a request has as etcd counts them (checkTxnRequest). For each
-// transaction it takes the maximum of the number of conditions and of the operations in either
-// branch, and adds the counts of nested transactions.
+// operations returns the number of operations of a request, as etcd counts them (checkTxnRequest).
+// For each transaction, etcd takes the maximum of three numbers: the conditions and the operations
+// in either branch. It adds the counts of nested transactions.
 func operations(op *pb.RequestOp) int {
 	t := op.GetRequestTxn()
 	if t == nil {
@@ -115,9 +119,9 @@ func operations(op *pb.RequestOp) int {
 	return max(len(t.Compare), len(t.Success), len(t.Failure)) + most
 }
 
-// spread makes an equivalent transaction with at most n operations, as etcd counts them: it puts
-// consecutive operations together, in transactions without conditions. It returns an error if that
-// is not possible.
+// spread returns an equivalent transaction that has at most `most` operations, as etcd counts them.
+// For this it groups consecutive operations in nested transactions without conditions. ok is false
+// if that is not possible.
 func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	for slots := max(len(t.Compare), 1); slots < most; slots++ {
 		success, ok := groups(t.Success, slots, most-slots)
@@ -150,8 +154,8 @@ func spread(t *pb.TxnRequest, most int) (*pb.RequestOp, back, bool) {
 	return nil, nil, false
 }
 
-// groups puts operations together, so that they take n places, with transactions of a given size in
-// each place.
+// groups arranges operations so that they take at most `slots` places. A place has one operation,
+// or a nested transaction with up to `size` operations.
 func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool) {
 	whole := len(ops) <= slots
 	var group *pb.TxnRequest
@@ -172,7 +176,7 @@ func groups(ops []*pb.RequestOp, slots, size int) (out []*pb.RequestOp, ok bool)
 	return out, len(out) <= slots
 }
 
-// conditions returns the gateway's conditions.
+// conditions returns the conditions that the gateway adds to a transaction.
 func (s *Server) conditions(t *transaction) []*pb.Compare {
 	h := boundingRange(t.work.spans)
 	all := []*pb.Compare{placement.Fence(s.Prefix, h.Key, h.End, t.known)}
@@ -185,7 +189,8 @@ func (s *Server) conditions(t *transaction) []*pb.Compare {
 	return all
 }
 
-// wrapped makes the client's operation the first one of a transaction on the gateway's conditions.
+// wrapped returns a transaction with the gateway's conditions whose first operation is the client's
+// operation.
 func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, read bool) (outcome, error) {
 	q := &pb.TxnRequest{Compare: s.conditions(t), Success: []*pb.RequestOp{op}}
 	if t.lease != 0 {
@@ -214,9 +219,9 @@ func (s *Server) wrapped(ctx context.Context, t *transaction, op *pb.RequestOp, 
 	return out, nil
 }
 
-// flat puts the gateway's conditions among the client's, for a transaction that does nothing if a
-// condition does not hold. It then reads the keys of the gateway's conditions, to find out whether
-// one of those failed.
+// flat adds the gateway's conditions to the client's conditions. The client's transaction must do
+// nothing if a condition does not hold. If a condition fails, the transaction reads the keys of the
+// gateway's conditions, to find out whether one of these conditions failed.
 func (s *Server) flat(ctx context.Context, t *transaction, client *pb.TxnRequest) (outcome, error) {
 	h := boundingRange(t.work.spans)
 	from, to := placement.Range(s.Prefix, h.Key, h.End)

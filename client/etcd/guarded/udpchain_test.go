@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// udpChain is the slots of a chain behind a bad network, with real clients.
+// udpChain provides the slots of a chain behind an unreliable network, with real clients.
 type udpChain struct {
 	t        testing.TB
 	chain    *refchain.Chain

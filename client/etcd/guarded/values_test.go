@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// A value that does not fit into the slot is read from etcd. A later value that fits is read from
-// the network again.
+// If a value does not fit into the slot, etcd answers reads of the key. After a later value that
+// fits, the slot answers again.
 func TestTooLarge(t *testing.T) {
 	s := newScene(t, 128, nil)
 	e := s.place("k")
@@ -28,7 +28,8 @@ func TestTooLarge(t *testing.T) {
 			value[i] = byte(i * i >> 3 * 7 / 3)
 		}
 		if size > 100 {
-			copy(value, bytes.Repeat([]byte(fmt.Sprint(size)), 1)) // the rest of the value has no repetitions
+			// The rest of the value has no repetitions, so it can hardly be compressed.
+			copy(value, bytes.Repeat([]byte(fmt.Sprint(size)), 1))
 			for i := 20; i < size; i++ {
 				value[i] = byte((i*2654435761 + i*i*40503) >> 11)
 			}
@@ -46,8 +47,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// Only etcd has the state of a key that is attached to a lease: when the lease expires, etcd
-// deletes the key and notifies no gateway.
+// The slots do not have the state of a key that is attached to a lease, because etcd deletes such a
+// key without notifying gateways.
 func TestLease(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -102,8 +103,8 @@ func TestBinaryKeys(t *testing.T) {
 	}
 }
 
-// A deletion by prefix is a write of all placed keys within the prefix. The network answers that a
-// key is absent until the key is created.
+// A deletion by prefix is a write of all placed keys with the prefix. After it, slots answer that
+// their keys are absent, until the keys are created again.
 func TestPrefixDelete(t *testing.T) {
 	s := newScene(t, 64, nil)
 	var entries []placement.Entry
@@ -132,8 +133,8 @@ func TestPrefixDelete(t *testing.T) {
 	}
 }
 
-// The network has only the present state, which compaction does not affect. etcd answers for the
-// past.
+// Slots have only the present state, which compaction does not affect. etcd answers reads of older
+// revisions.
 func TestCompaction(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -160,8 +161,8 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// Kubernetes' health check tests whether etcd answers, so the network does not answer it even if
-// its key is placed.
+// Kubernetes' health check tests whether etcd answers. So etcd answers it even if its key is
+// placed.
 func TestHealthKey(t *testing.T) {
 	s := newScene(t, 64, nil)
 	s.place("/registry/health")
@@ -226,8 +227,8 @@ func TestManyOperations(t *testing.T) {
 			t.Errorf("%d operations: %q is read after %v", n, v, r)
 		}
 	}
-	// The gateway detects a placement that it does not know yet, and a session that has expired, in
-	// either form of the transaction.
+	// With few and with many operations, the gateway sends different forms of the transaction. In
+	// both, it detects a placement that it does not know yet, and a session that has expired.
 	for _, n := range []int{2, 128} {
 		key := fmt.Sprintf("late%d 000", n)
 		late := s.p.place(t, key)

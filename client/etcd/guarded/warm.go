@@ -10,10 +10,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Warm populates the slots of newly placed keys, until ctx is done, so that their first readers
-// need not ask etcd: in a cluster many objects are read a few times in their first second, and then
-// never again. It populates as a reader does, under the same rule, so any number of gateways may do
-// it.
+// Warm populates the slots of newly placed keys, until ctx is done. So their first readers need not
+// ask etcd. In a cluster, many objects are read a few times in their first second, and then never
+// again. Warm populates under the same rule as a reader, so any number of gateways may run it.
 func (s *Server) Warm(ctx context.Context) {
 	seen := map[wire.Key]bool{}
 	for _, k := range s.Directory.LookupRange("\x00", open) {

@@ -33,7 +33,7 @@ func (q randomRequests) put() *pb.PutRequest {
 	case 0:
 		p.Key = nil
 	case 1:
-		p.Lease = 12345 // a lease that does not exist
+		p.Lease = 12345 // No lease has this number.
 	case 2:
 		p.IgnoreLease = true
 	case 3:
@@ -124,8 +124,8 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 			switch q.r.IntN(8) {
 			case 0, 1, 2:
 				p := q.put()
-				// etcd 3.6 panics if the same transaction has deleted the key whose value is to
-				// stay
+				// etcd 3.6 panics if the same transaction has deleted the key whose value
+				// IgnoreValue keeps.
 				if !p.IgnoreValue || len(p.Value) > 0 {
 					p.IgnoreLease = false
 				} else {
@@ -152,7 +152,7 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 		return ops
 	}
 	t.Success, t.Failure = ops(), ops()
-	if q.r.IntN(60) == 0 { // more operations than etcd accepts
+	if q.r.IntN(60) == 0 { // A transaction has more operations than etcd accepts.
 		for len(t.Success) < 129 {
 			t.Success = append(t.Success, rangeOp(&pb.RangeRequest{Key: []byte("k1")}))
 		}
@@ -163,7 +163,7 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 // message is a request or an answer of etcd.
 type message interface{ Marshal() ([]byte, error) }
 
-// same compares answers, except for the names of cluster and member.
+// same compares two answers, except for the ids of cluster and member.
 func same(t *testing.T, what string, a, b message, errA, errB error, headers ...*pb.ResponseHeader) {
 	t.Helper()
 	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) ||
@@ -183,7 +183,8 @@ func same(t *testing.T, what string, a, b message, errA, errB error, headers ...
 	}
 }
 
-// both sends a request to an etcd and to a gateway, compares the answers, and returns etcd's error.
+// both sends a request to an etcd and to a gateway in front of another etcd, compares the answers,
+// and returns etcd's error.
 func both[Q any, A interface {
 	message
 	GetHeader() *pb.ResponseHeader
@@ -196,13 +197,13 @@ func both[Q any, A interface {
 	return errA
 }
 
-// A gateway gives byte for byte the same answers as an etcd to the same requests, except for the
-// names of cluster and member. None, some or all of the keys are placed.
+// A gateway gives byte for byte the same answers as an etcd, except for the ids of cluster and
+// member. None, some or all of the keys are placed.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
 		name  string
 		keys  int
-		bytes bool // requests that can be passed as bytes are
+		bytes bool // whether requests are passed as bytes if that is possible
 	}{{"none placed", 0, false}, {"some placed", 3, false}, {"all placed", 6, false}, {"none placed, bytes", 0, true},
 		{"some placed, bytes", 3, true}} {
 		t.Run(placing.name, func(t *testing.T) {
@@ -215,8 +216,8 @@ func TestSameAnswers(t *testing.T) {
 			}
 			etcd := pb.NewKVClient(direct.ActiveConnection())
 			ctx := t.Context()
-			// as many writes as the gateway and placement have made, so that the revisions are
-			// equal
+			// These writes make the revisions equal. The gateway and placement have made as many
+			// writes.
 			for range placing.keys + 1 {
 				if _, err := etcd.Put(ctx, putOf(livePrefix+"x", "")); err != nil {
 					t.Fatal(err)
@@ -264,7 +265,7 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// The gateway finds what a write may change in all branches, and the write does not touch the
+// The gateway finds all keys that any branch of a write may change. The write leaves out the
 // gateways' own keys.
 func TestOwnKeys(t *testing.T) {
 	slots := newMemory(128)
@@ -288,7 +289,7 @@ func TestOwnKeys(t *testing.T) {
 	before, last := "/a", "z"
 	for _, d := range []struct {
 		key, end string
-		deleted  int64 // deleted keys of before and last
+		deleted  int64 // number of deleted keys, without the gateways' own keys
 	}{
 		{"/", "\x00", 2}, {"/", "0", 1}, {livePrefix, "\x00", 1}, {"/a", livePrefix + "placed/x", 1},
 		{"\x00", "\x00", 2}, {livePrefix + "p", "zz", 1}, {"zz", "\x00", 0}, {"b", "a", 0},
@@ -305,7 +306,7 @@ func TestOwnKeys(t *testing.T) {
 			t.Fatalf("%v, %v", own, err)
 		}
 		var got *pb.DeleteRangeResponse
-		if d.end == "0" { // in a transaction
+		if d.end == "0" { // This deletion is part of a transaction.
 			r, err := g.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(rangeOf("z")),
 				deleteOp(d.key, d.end), putOp("zz", "")}})
 			if err != nil {
@@ -371,12 +372,12 @@ func TestFakeEtcd(t *testing.T) {
 		r := q.txn(2)
 		a, errA := etcd.Txn(t.Context(), r)
 		if errors.Is(rpctypes.Error(errA), rpctypes.ErrDuplicateKey) {
-			continue // the fake etcd does not check for duplicate keys
+			continue // The fake etcd does not check for duplicate keys.
 		}
 		b, errB := fake.Txn(r)
 		switch {
 		case errA == nil && errB == nil && !simple(r):
-			// both have executed it; the fake etcd may lack parts of the answer
+			// Both have executed the request, but the fake etcd may lack parts of the answer.
 		case errA != nil || errB != nil:
 			same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB)
 			refused[status.Convert(errA).Message()]++
@@ -409,8 +410,8 @@ func TestFakeEtcd(t *testing.T) {
 	}
 }
 
-// TestWords: etcd and gRPC return the errors that the simulator uses in place of answers, and the
-// server classifies them correctly.
+// TestWords checks that etcd and gRPC return the same errors as the simulator, and that the server
+// classifies these errors correctly.
 func TestWords(t *testing.T) {
 	for _, err := range refusals {
 		if !etcderrors.Definite(err) || !etcderrors.Definite(rpctypes.Error(err)) {

@@ -13,14 +13,15 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// errAgain: nothing was executed, and the write must be planned again.
+// errAgain means that nothing was executed, and the write must be planned again.
 var errAgain = errors.New("to be tried again")
 
-// write executes a write, and returns etcd's answer to its operation and the header of the answer.
-// The client's context bounds only the wait; the write completes even if the client cancels.
+// write executes a write, and returns etcd's answer to the client's operation, and the answer's
+// header. The client's context bounds only how long the client waits. The write completes even if
+// the client cancels.
 func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	if len(w.spans) == 0 {
-		// Only a malformed request gets here; etcd reports what is wrong with it.
+		// A malformed request is sent to etcd, which reports what is wrong with it.
 		w.spans = []span{{}}
 	}
 	var answer *pb.ResponseOp
@@ -51,7 +52,7 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 	return answer, header, err
 }
 
-// try repeats a write until it is executed, or refused by etcd. ctx bounds how long it tries; the
+// try repeats a write until etcd has executed or refused it. ctx bounds how long it tries. The
 // client's context bounds the wait for etcd, if no other write waits for this one.
 func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	pause, ended := newPause(), pause(endedShortest)
@@ -62,7 +63,7 @@ func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.
 		case err == nil:
 			return answer, header, nil
 		case isGone(err):
-			// The placement is being ended. The directory will show this, but perhaps late, because
+			// The placement is being ended. The directory will show that, but perhaps late, because
 			// the process that was ending it may have died.
 			s.Runtime.Wait(ctx, changed, ended.next(s.Runtime, endedLongest))
 			s.refresh(ctx)
@@ -86,10 +87,11 @@ func (s *Server) refresh(ctx context.Context) error {
 	return s.Directory.Refresh(ctx)
 }
 
-// once plans a write with the known state of the directory, guards the placed keys, and makes etcd
-// execute it.
+// once plans a write according to the known directory, guards the placed keys, and makes etcd
+// execute the write.
 func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	// before the directory is searched, so that all changes up to it are known
+	// Revision is called before the directory is searched, so that all changes up to the revision
+	// are known.
 	known := s.Directory.Revision()
 	keys := s.placedIn(w)
 	t := &transaction{work: w, known: known}
@@ -120,10 +122,11 @@ func (s *Server) once(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb
 
 // guarded makes etcd execute a write whose keys are guarded, and publishes the result.
 func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *pb.ResponseHeader, error) {
-	// a client that stops waiting must not make the write's outcome unknown
+	// If the client stops waiting, the write's outcome must not become unknown.
 	detached, cancel := s.Runtime.Detach(ctx)
 	defer cancel()
-	t.read = s.Open() // if etcd checks identities, it would refuse this to callers that may only write
+	// If etcd checks identities, it would refuse this read to callers that may only write.
+	t.read = s.Open()
 	out, err := s.commit(detached, t)
 	switch {
 	case err != nil && !etcderrors.Definite(err):
@@ -133,8 +136,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 		return nil, nil, err
 	case err != nil:
 		s.Observer.GuardedWrite("refused")
-		// the previous content is probably still right, but a list of error codes does not prove
-		// it, so leave that to a reader
+		// The previous content is probably still correct, but a list of error codes does not prove
+		// it. So the slot becomes clear, and a reader will populate it.
 		for _, g := range t.guards {
 			g.before = []byte{byte(slotcodec.Clear)}
 		}
@@ -156,8 +159,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	// The slots are unreadable until then, so no one can observe the delay, and the client need not
-	// wait.
+	// The slots stay unreadable until they are published. So no one can observe the delay, and the
+	// client need not wait.
 	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 	return out.answer, out.header, nil
 }
@@ -171,7 +174,7 @@ func countOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), CountOnly: true}
 }
 
-// unavailable is the error to the client for a write that cannot be executed now.
+// unavailable returns the client's error for a write that cannot be executed now.
 func (s *Server) unavailable(ctx context.Context, what string, why error) error {
 	if ctx.Err() != nil {
 		return over(ctx)
@@ -179,7 +182,7 @@ func (s *Server) unavailable(ctx context.Context, what string, why error) error 
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %s, so keys that are in the network cannot be written: %v", what, why)
 }
 
-// unknown is the error to the client if the gateway is closed while its write is on the way.
+// unknown returns the client's error if the gateway is closed while the write is under way.
 func (s *Server) unknown() error {
 	return status.Errorf(codes.Unavailable, "etcd-monitor: %v; the write may or may not have happened: read the key before you retry", errClosed)
 }

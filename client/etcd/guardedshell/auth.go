@@ -12,40 +12,44 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// How often the gateway asks etcd whether everybody may read, the timeout of this request, and how
-// long the last answer is valid. While etcd answers no one, it cannot start to check identities. A
-// gateway that is cut off from etcd does not see such a change, so the answer holds only for a
-// short time: as long as etcd takes to elect a new leader and to answer the next question.
+// authEvery is how often the gateway asks etcd whether everybody may read. authWait bounds one
+// such request. AuthHolds is how long the last answer is valid. While etcd answers no requests, it
+// cannot start to check identities. But a gateway that is cut off from etcd would not see such a
+// change, so an answer is valid only for a short time. That time is enough for etcd to elect a new
+// leader and to answer the next question.
 const (
 	authEvery = 250 * time.Millisecond
 	authWait  = time.Second
-	AuthHolds = 3 * time.Second // exported for tests of code that uses it
+	AuthHolds = 3 * time.Second // exported for tests of code that uses this package
 )
 
-// begin is the time that until is counted from, on a clock that does not stand still.
+// begin is the time from which the field `until` counts. Its clock does not stop while the machine
+// sleeps.
 var begin = clock.Now()
 
 // Everybody checks whether etcd lets everybody read, which it does while its authentication is
-// disabled. Only then may the network answer a read, because the network does not check the
-// reader's identity. Everybody checks this by reading without a user.
+// disabled. Only then may slots answer reads, because the switches do not check the reader's
+// identity. Everybody checks this by reading from etcd without a user.
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
-	now    func() time.Duration // time since begin, or of a test's clock
-	ctx    context.Context
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	// returns the time since begin; tests replace it with their own clock
+	now  func() time.Duration
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
 
-	until atomic.Int64 // a time since begin, in nanoseconds
+	// the time at which the last answer ceases to be valid, in nanoseconds since begin
+	until atomic.Int64
 
-	mu       sync.Mutex    // held while until is changed
-	closed   time.Duration // answers to questions from before this time are ignored
-	enabling int           // requests under way that may enable etcd's authentication
+	mu       sync.Mutex    // held while the field `until` is changed
+	closed   time.Duration // answers to questions that were asked before this time are ignored
+	enabling int           // number of requests under way that may enable etcd's authentication
 }
 
-// NewEverybody begins to ask etcd, until Close. The client must be one without a user's name.
-// newest gets the revision in each answer, so that a gateway that answers everything from the
-// network still learns the store's revision.
+// NewEverybody asks etcd repeatedly until Close. The client must not have a user name. newest gets
+// the revision in each answer. So a gateway learns the store's revision even if slots answer all of
+// its reads.
 func NewEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revision int64) }) *Everybody {
 	return newEverybody(client, prefix, newest, func() time.Duration { return clock.Since(begin) })
 }
@@ -56,7 +60,8 @@ func newEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revis
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.done.Go(func() {
 		for e.ctx.Err() == nil {
-			// a request without an answer does not delay the next one
+			// each request has its own goroutine, so a request without an answer does not delay the
+			// next one
 			e.done.Go(func() { e.ask(client) })
 			select {
 			case <-e.ctx.Done():
@@ -74,12 +79,12 @@ func (e *Everybody) Close() {
 	e.close()
 }
 
-// Open reports whether everybody may read: guarded.Config.Open.
+// Open reports whether everybody may read. It is used as guarded.Config.Open.
 func (e *Everybody) Open() bool { return int64(e.now()) < e.until.Load() }
 
-// Enabling passes on a request that may enable etcd's authentication. After it has succeeded, no
-// gateway answers reads from the network. This gateway stops before the request. Enabling waits
-// until gateways that cannot reach etcd have stopped, too.
+// Enabling passes on a request that may enable etcd's authentication. After the request has
+// succeeded, no gateway may answer reads from slots. So this gateway stops before it passes the
+// request on. Enabling then waits until gateways that cannot reach etcd have also stopped.
 func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Lock()
 	e.enabling++
@@ -121,7 +126,7 @@ func (e *Everybody) ask(client clientv3.KV) {
 		if asked > e.closed && e.enabling == 0 {
 			e.until.Store(max(e.until.Load(), int64(asked+AuthHolds)))
 		}
-	case etcderrors.Definite(err): // etcd has answered, and does not let everybody read
+	case etcderrors.Definite(err): // etcd has answered that it does not let everybody read.
 		e.close()
 	}
 }

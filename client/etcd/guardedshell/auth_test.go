@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// whoever is an etcd that only answers reads without a user.
+// whoever is an etcd client that only answers reads without a user.
 type whoever struct {
 	clientv3.KV
 	answer func(ctx context.Context) error
@@ -28,26 +28,26 @@ func (w whoever) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*cl
 	return &clientv3.GetResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
 }
 
-// ofWhoever makes an Everybody that asks w, with the clock of the test's bubble.
+// ofWhoever makes an Everybody that asks w. It uses the clock of the test's synctest bubble.
 func ofWhoever(w whoever) *Everybody {
 	began := time.Now()
 	return newEverybody(w, "/netcraq/", newest{}, func() time.Duration { return time.Since(began) })
 }
 
-// newest ignores revisions.
 type newest struct{}
 
 func (newest) Saw(int64) {}
 
-// From the moment at which a client enables etcd's authentication through the gateway, the network
-// answers no reads. The client gets its answer when no other gateway answers reads from the network
-// either. A late answer to an earlier question changes nothing.
+// From the moment at which a client enables etcd's authentication through the gateway, no slot
+// answers reads. The client gets its answer when no other gateway lets slots answer reads either. A
+// late answer to an earlier question changes nothing.
 func TestEnabling(t *testing.T) { synctest.Test(t, enabling) }
 
 func enabling(t *testing.T) {
 	var enabled, slow atomic.Bool
 	var questions atomic.Uint32
-	// answers to questions before etcd's answer, and after it
+	// A slow question waits for one of these two channels, in turn. Closing a channel answers its
+	// questions.
 	answers := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	everybody := ofWhoever(whoever{answer: func(ctx context.Context) error {
 		refused := enabled.Load()
@@ -59,14 +59,14 @@ func enabling(t *testing.T) {
 			}
 		}
 		if refused {
-			return rpctypes.ErrUserEmpty // the form in which clientv3 returns it
+			return rpctypes.ErrUserEmpty // clientv3 returns the refusal in this form
 		}
 		return nil
 	}})
 	defer everybody.Close()
 	poll.Until(t, 15*time.Second, "everybody may read", everybody.Open)
 	slow.Store(true)
-	time.Sleep(2 * authEvery) // some questions are sent, and get no answer
+	time.Sleep(2 * authEvery) // meanwhile, some questions are sent and get no answer
 	var after time.Time
 	if err := everybody.Enabling(t.Context(), func() error {
 		if everybody.Open() {
@@ -75,7 +75,7 @@ func enabling(t *testing.T) {
 		enabled.Store(true)
 		slow.Store(false)
 		late := func(when string, answers chan struct{}) {
-			close(answers) // all answers say that everybody may read
+			close(answers) // all these answers say that everybody may read
 			synctest.Wait()
 			if everybody.Open() {
 				t.Errorf("an answer that came late %s opens it", when)
@@ -88,14 +88,15 @@ func enabling(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	// The clocks of both gateways may be slewed.
+	// The limit allows for slewed clocks of both gateways.
 	if d, most := time.Since(after), AuthHolds*11005/8995; d < most {
 		t.Errorf("the answer came %v after etcd's: a gateway that is cut off goes on for %v", d, most)
 	}
 	if everybody.Open() {
 		t.Error("it is open")
 	}
-	// A failed request delays no one, and etcd's answers decide again.
+	// If the request to enable authentication fails, it delays no reads, and etcd's answers decide
+	// again.
 	enabled.Store(false)
 	if err := everybody.Enabling(t.Context(), func() error {
 		return rpctypes.ErrTimeout
@@ -105,8 +106,8 @@ func enabling(t *testing.T) {
 	poll.Until(t, 15*time.Second, "everybody may read again", everybody.Open)
 }
 
-// A gateway that gets no more answers from etcd stops answering from the network when the last
-// answer is no longer valid.
+// When a gateway gets no more answers from etcd, it stops reading slots as soon as the last answer
+// is no longer valid.
 func TestCutOff(t *testing.T) { synctest.Test(t, cutOff) }
 
 func cutOff(t *testing.T) {

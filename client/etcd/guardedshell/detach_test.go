@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// TestDetach: detached work has ten seconds, but at most two after its caller has left. Another
-// request may wait for it, and a member that does not answer now will probably not answer later.
+// TestDetach checks that detached work may take ten seconds, but at most two seconds after its
+// caller has left. Another request may wait for the work, and an etcd member that does not answer
+// now will probably not answer later.
 func TestDetach(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		leaves, end time.Duration // leaves: when the caller leaves; 0: never
+		leaves, end time.Duration // leaves is when the caller leaves; 0 means never.
 	}{
 		{"the caller waits", 0, 10 * time.Second},
 		{"the caller leaves", time.Second, 3 * time.Second},
@@ -37,8 +38,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// Completed work leaves no goroutine behind (synctest checks this). Work whose caller left before
-// it began gets its full time.
+// Completed work leaves no goroutine behind (synctest checks this). If the caller left before the
+// work began, the work gets its full time.
 func TestDetachEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGoroutines()

@@ -9,33 +9,35 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// detached bounds work that continues without its caller: etcd's own limit for a request is 7 s.
+// detached bounds how long work continues without its caller. etcd's own limit for a request is 7
+// s.
 const detached = 10 * time.Second
 
 // abandoned is how long work may take after its caller has left. If the outcome of a write is not
 // known by then, the gateway gives up the write and its session. That forces all other writes of
-// the session to retry, so it must be rare; on the other hand, writes of the same key wait for it.
+// the session to retry, so it must be rare, and the limit must not be too short. It must not be too
+// long either, because writes of the same key wait for this write.
 const abandoned = 2 * time.Second
 
-// Goroutines is the guarded.Runtime of a gateway.
+// Goroutines implements guarded.Runtime for a gateway.
 type Goroutines struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	closed bool // no new work is accepted
+	closed bool // set by Close; no new work is accepted then
 }
 
-// NewGoroutines makes a Runtime.
+// NewGoroutines makes a Goroutines.
 func NewGoroutines() *Goroutines {
 	g := &Goroutines{}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	return g
 }
 
-// Close ends all work and waits for its end. Guards that are held stay, and other gateways break
-// them when this gateway's session is gone.
+// Close ends all work and waits for its end. Guards that this gateway holds stay in their slots.
+// Other gateways break them when this gateway's session is gone.
 func (g *Goroutines) Close() {
 	g.stop()
 	g.mu.Lock()
@@ -44,8 +46,8 @@ func (g *Goroutines) Close() {
 	g.work.Wait()
 }
 
-// Go implements guarded.Runtime. Work that a request begins while everything is being closed gets
-// contexts that have ended; Close does not wait for it.
+// Go implements guarded.Runtime. Work that begins after Close was called gets contexts that have
+// ended, and Close does not wait for it.
 func (g *Goroutines) Go(work func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestGoroutines: work that begins during Close causes no race (-race checks this), and Close waits
-// for work that began earlier.
+// TestGoroutines checks that work that begins during Close causes no race (-race checks this), and
+// that Close waits for work that began earlier.
 func TestGoroutines(t *testing.T) {
 	for range 200 {
 		g := NewGoroutines()
 		var mu sync.Mutex
 		done := false
 		g.Go(func() {
-			g.Wait(t.Context(), nil, 0) // until Close
+			g.Wait(t.Context(), nil, 0) // this waits until Close
 			mu.Lock()
 			defer mu.Unlock()
 			done = true

@@ -2,14 +2,14 @@ package guardedshell
 
 import "sync/atomic"
 
-// Newest is the newest revision of etcd's store that was seen in an answer. It never goes back. The
-// zero value has seen none.
+// Newest records the newest revision of etcd's store that was seen in an answer. The revision never
+// decreases. The zero value has seen no revision.
 type Newest struct{ revision atomic.Int64 }
 
-// Revision returns the newest revision seen, or 0 if there is none yet.
+// Revision returns the newest revision that was seen, or 0 if none was seen.
 func (n *Newest) Revision() int64 { return n.revision.Load() }
 
-// Saw records a revision.
+// Saw records that a revision was seen.
 func (n *Newest) Saw(revision int64) {
 	for {
 		now := n.revision.Load()

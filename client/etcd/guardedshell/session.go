@@ -16,16 +16,16 @@ import (
 // SessionTTL is how long a session lives after its gateway has died.
 const SessionTTL = 10 * time.Second
 
-// firstTry is the timeout for etcd when a session is begun; each further try has a quarter more, up
-// to the session's time to live. So a member that does not answer costs little, even if it is asked
-// several times, and a slow etcd still gets enough time.
+// firstTry is the timeout of the first request to etcd for a session. Each further timeout is a
+// quarter longer, up to the session's time to live. So an etcd member that does not answer costs
+// little time, even if it is asked several times, and a slow etcd still gets enough time.
 const firstTry = time.Second
 
 // sessionPause is the pause between a failure and the next try.
 const sessionPause = 100 * time.Millisecond
 
-// Leases are the guarded.Sessions of a gateway: one lease in etcd after the other, each with a key
-// that exists while the lease lives.
+// Leases implements guarded.Sessions. A session is a lease in etcd, with a key that exists while
+// the lease lives. When a session ends, Leases begins the next one.
 type Leases struct {
 	client *clientv3.Client
 	prefix string
@@ -35,14 +35,14 @@ type Leases struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	lease   int64         // lease of the current session; 0: none
+	lease   int64         // lease of the current session; 0 if there is none
 	ended   chan struct{} // closed when the current session is given up
-	changed chan struct{} // closed at the next change of lease
-	err     error         // why there is no session
+	changed chan struct{} // closed at the next change of the field lease
+	err     error         // why there is no session at present
 }
 
 // NewLeases starts to keep a session, until Close. prefix is the prefix of all of the gateways'
-// keys. A ttl of 0 is SessionTTL; a nil log is no log.
+// keys. A ttl of 0 means SessionTTL, and a nil log means that nothing is logged.
 func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *zap.Logger) *Leases {
 	if ttl == 0 {
 		ttl = SessionTTL
@@ -56,7 +56,7 @@ func NewLeases(client *clientv3.Client, prefix string, ttl time.Duration, log *z
 	return l
 }
 
-// Close ends the session, also in etcd, if it answers within a second.
+// Close ends the session. It also ends the lease in etcd, if etcd answers within a second.
 func (l *Leases) Close() {
 	l.stop()
 	l.done.Wait()
@@ -134,7 +134,7 @@ func (l *Leases) run(ctx context.Context) {
 }
 
 // open makes a lease with a session key, within the given time, and keeps it alive until alive is
-// closed. If the creation of a lease is not answered, the lease expires by itself.
+// closed. If etcd creates the lease but its answer is lost, the lease expires by itself.
 func (l *Leases) open(ctx context.Context, within time.Duration) (
 	clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
 	try, cancel := context.WithTimeout(ctx, within)
@@ -153,7 +153,7 @@ func (l *Leases) open(ctx context.Context, within time.Duration) (
 	return g.ID, alive, nil
 }
 
-// drained is closed when no more answers come.
+// drained returns a channel that is closed when no more answers come on alive.
 func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -165,7 +165,7 @@ func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) <-chan struct{} {
 }
 
 // end ends a lease in etcd, which also deletes its key. Guards of the session stay until the lease
-// has ended or expired.
+// has ended.
 func (l *Leases) end(ctx context.Context, lease clientv3.LeaseID) {
 	for over := time.Now().Add(2 * l.ttl); time.Now().Before(over); {
 		closing := ctx.Err() != nil

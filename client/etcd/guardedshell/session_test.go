@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// muteEtcd is an etcd with one member that does not answer. The first `mute` requests for a lease
-// go to that member.
+// muteEtcd is an etcd cluster in which one member does not answer. The first `mute` requests for a
+// lease go to that member.
 type muteEtcd struct {
 	clientv3.Lease
 	clientv3.KV
@@ -50,8 +50,9 @@ func (m *muteEtcd) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRev
 	return nil, errors.New("none")
 }
 
-// TestSessionOpens: a member that does not answer costs a second, not a session's time to live. A
-// session also opens at an etcd that takes longer than a second.
+// TestSessionOpens checks that an etcd member that does not answer delays a session only by a
+// second, not by the session's time to live. A session also opens if etcd takes longer than a
+// second to answer.
 func TestSessionOpens(t *testing.T) {
 	for _, c := range []struct {
 		name          string

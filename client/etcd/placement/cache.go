@@ -6,21 +6,21 @@ import (
 	"github.com/google/btree"
 )
 
-// Key is a key and where it is placed.
+// Key is an etcd key and its placement.
 type Key struct {
-	Name string // the etcd key
+	Name string // name of the etcd key
 	Entry
 }
 
 // Change is one change of the directory.
 type Change struct {
 	Key     string
-	Entry   Entry // Mod is the revision of the change
-	Deleted bool  // the entry was deleted, or cannot be parsed
+	Entry   Entry // the new entry; its Mod is the revision of the change
+	Deleted bool  // whether the entry was deleted or cannot be parsed
 }
 
-// Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so
-// can other sources of changes, such as a simulator.
+// Cache holds the directory as it was at a revision. It is safe for concurrent use. A Follower
+// fills it, or another source of changes, such as a simulator.
 type Cache struct {
 	mu       sync.RWMutex
 	keys     *btree.BTreeG[Key]
@@ -28,14 +28,15 @@ type Cache struct {
 	changed  chan struct{}
 }
 
-// NewCache makes a cache that is empty, as of revision 0.
+// NewCache makes an empty cache at revision 0.
 func NewCache() *Cache { return &Cache{keys: newTree(), changed: make(chan struct{})} }
 
 func newTree() *btree.BTreeG[Key] {
 	return btree.NewG(32, func(a, b Key) bool { return a.Name < b.Name })
 }
 
-// Reset replaces the content by the directory as of a revision, unless a newer one is known.
+// Reset replaces the content with the directory as it was at a revision. It does nothing if the
+// cache has a newer revision.
 func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,8 +50,9 @@ func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 	c.advance(revision)
 }
 
-// Apply applies changes, in their order. They must include every change up to the last one's
-// revision that the cache does not know yet. Apply skips changes that the cache already knows.
+// Apply applies changes, in their order. They must include every change that the cache does not
+// know yet, up to the revision of the last change. Apply skips changes that the cache already
+// knows.
 func (c *Cache) Apply(changes []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +73,7 @@ func (c *Cache) Apply(changes []Change) {
 	}
 }
 
-// advance goes to a revision, and wakes waiters. The caller has locked mu.
+// advance sets the revision, and wakes goroutines that wait for a change. The caller has locked mu.
 func (c *Cache) advance(revision int64) {
 	c.revision = revision
 	close(c.changed)
@@ -86,8 +88,8 @@ func (c *Cache) Lookup(key string) (Entry, bool) {
 	return k.Entry, ok
 }
 
-// LookupRange finds the placed keys in [key, end), in order. key and end are as in etcd's requests:
-// no end is the one key, an end of one zero byte is all keys from key on.
+// LookupRange finds the placed keys in [key, end), in order. key and end are as in etcd's requests.
+// An empty end selects only the key itself. An end of one zero byte selects all keys from key on.
 func (c *Cache) LookupRange(key, end string) []Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -116,15 +118,15 @@ func (c *Cache) Len() int {
 	return c.keys.Len()
 }
 
-// Revision is the revision up to which every change is known.
+// Revision returns the revision up to which the cache has every change.
 func (c *Cache) Revision() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.revision
 }
 
-// Changed is closed at the next change after this call. To wait for something, first get the
-// channel, then check, then wait.
+// Changed returns a channel that is closed at the next change after this call. To wait for a state,
+// first get the channel, then check the state, and then wait.
 func (c *Cache) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

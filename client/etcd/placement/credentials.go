@@ -6,9 +6,9 @@ import (
 )
 
 // Credentials are the prefixes under which Kubernetes and OpenShift keep credentials: secrets, and
-// OAuth tokens. Their keys are not placed unless an operator's rule says so for the prefix, or for
-// something narrower: pinning all of /registry/ is not enough. (etcd's prefix is /registry unless
-// kube-apiserver's --etcd-prefix says otherwise.)
+// OAuth tokens. Their keys are placed only if an operator's rule names the prefix, or a narrower
+// prefix. A rule for all of /registry/ is not enough. The prefixes assume the default /registry of
+// kube-apiserver's --etcd-prefix.
 var Credentials = []string{"/registry/secrets/", "/kubernetes.io/secrets/", "/openshift.io/oauth/accesstokens/", "/openshift.io/oauth/authorizetokens/"}
 
 // Credential reports whether a key begins with one of Credentials.

@@ -1,18 +1,18 @@
-// Package placement is the directory of placed keys: which of etcd's keys have a slot in the
-// network, and which slot (docs/etcd.md). It is kept in the same etcd as the keys, so that the
-// gateways' writes can be conditional on it:
+// Package placement is the directory of placed keys. It says which of etcd's keys have a slot in
+// the switches, and which slot (docs/etcd.md). The directory is in the same etcd as the keys, so
+// that the gateways' writes can be conditional on it. An entry has this form:
 //
 //	PREFIX placed/KEY     {"id": KEY_ID, "chain": NAME, "version": VERSION}
 //
 // KEY is the etcd key, byte for byte; VERSION is the slot's first version.
 //
-// The mod revision of that key identifies the placement: a key that is removed and placed again
-// gets a new one, and a new KEY_ID.
+// The mod revision of the entry identifies the placement. If a key is removed and placed again, it
+// gets a new mod revision and a new KEY_ID.
 //
 // A Store changes the directory, on the condition that it has not changed since the caller last
-// read it. A Follower follows it with a watch, so what it knows may be old. Its Revision says how
-// old: it knows every change up to that revision. That is all a gateway needs. It reads slots by a
-// KEY_ID that may be out of date, which is harmless because a KEY_ID is never given to another key;
-// and it writes under the condition (Fence) that no placement in the ranges it touches is newer
-// than what it knows.
+// read it. A Follower follows the directory with a watch, so its content may be old. It knows every
+// change up to its Revision. That is enough for a gateway. A gateway may read a slot by an old
+// KEY_ID. That is harmless, because a KEY_ID is never given to another key. A gateway writes under
+// a condition (Fence). It says that no placement in the ranges that the write touches is newer than
+// the Follower's Revision.
 package placement

@@ -10,27 +10,27 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// DefaultPrefix is the prefix of gateways' and placement's own keys in etcd.
+// DefaultPrefix is the default prefix of the keys in etcd that belong to gateways and placement.
 const DefaultPrefix = "/netcraq/gateway/"
 
-// MaxKey is the longest key that can be placed, in bytes.
+// MaxKey is the length in bytes of the longest key that can be placed.
 const MaxKey = 4096
 
-// ErrInvalid: the entry or key is not valid.
+// ErrInvalid means that the entry or the key is not valid.
 var ErrInvalid = errors.New("invalid placement")
 
 // Entry is the placement of one key.
 type Entry struct {
-	ID    uint32 // its KEY_ID, which names it in the network (wire.Key)
-	Chain string // the name of the chain that ID belongs to
-	// Version is the slot's version (wire.Version) after placement created it with
-	// slotcodec.Unsealed in it. 0: the entry is from before this field existed, and gateways trust
-	// nothing in the slot.
+	ID    uint32 // the KEY_ID of the key (wire.Key)
+	Chain string // the name of the chain of this KEY_ID
+	// Version is the slot's version (wire.Version) after placement created the slot with the
+	// content slotcodec.Unsealed. 0 means that an earlier program version wrote the entry; gateways
+	// then trust nothing in the slot.
 	Version uint64
-	Mod     int64 // the mod revision of the entry in etcd, which names this placement
+	Mod     int64 // the mod revision of the entry in etcd, which identifies this placement
 }
 
-// record is the form of an Entry in etcd.
+// record is the JSON form of an Entry in etcd.
 type record struct {
 	ID      uint32 `json:"id"`
 	Chain   string `json:"chain"`
@@ -40,7 +40,7 @@ type record struct {
 func (e Entry) marshal() string {
 	b, err := json.Marshal(record{ID: e.ID, Chain: e.Chain, Version: e.Version})
 	if err != nil {
-		panic(err) // cannot fail: the record has only numbers and a string
+		panic(err) // this cannot fail, because the record has only numbers and a string
 	}
 	return string(b)
 }
@@ -77,9 +77,9 @@ func Check(prefix, key string) error {
 // Name returns the etcd key that holds the placement of a key.
 func Name(prefix, key string) string { return prefix + "placed/" + key }
 
-// Range returns the range of etcd keys that holds the placements of the keys in [key, end), where
-// key and end are as in etcd's requests: no end is the one key, and an end of one zero byte is all
-// keys from key on.
+// Range returns the range of etcd keys that holds the placements of the keys in [key, end). key and
+// end are as in etcd's requests. An empty end selects only the key itself. An end of one zero byte
+// selects all keys from key on.
 func Range(prefix, key, end string) (string, string) {
 	switch end {
 	case "":
@@ -90,9 +90,9 @@ func Range(prefix, key, end string) (string, string) {
 	return Name(prefix, key), Name(prefix, end)
 }
 
-// Fence returns the condition that no placement in the range [key, end) is newer than revision, so
-// that a gateway which knows the directory as of revision knows which of these keys are placed.
-// (Some may no longer be placed; treating those as placed does no harm.)
+// Fence returns the condition that no placement in the range [key, end) is newer than revision. If
+// the condition holds, a gateway that has the directory as of revision knows which of these keys
+// are placed. Some keys may have been removed since. Treating those as placed does no harm.
 func Fence(prefix, key, end string, revision int64) *pb.Compare {
 	from, to := Range(prefix, key, end)
 	c := &pb.Compare{

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Stale is a follower that has read nothing yet, and begins its watch at revision 1.
+// Stale is a follower that has read nothing yet and begins its watch at revision 1.
 type Stale struct{ *Follower }
 
 func NewStale(c *clientv3.Client, prefix string) Stale {

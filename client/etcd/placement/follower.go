@@ -12,8 +12,8 @@ import (
 // pause is how long a follower waits before it retries after a failure.
 const pause = 100 * time.Millisecond
 
-// Follower follows the directory with a watch in etcd. While etcd does not answer it keeps what it
-// knows; the package's comment explains why that is harmless.
+// Follower follows the directory with a watch in etcd. While etcd does not answer, it keeps its
+// last content. The package comment explains why that is harmless.
 type Follower struct {
 	*Cache
 	store   Store
@@ -23,8 +23,8 @@ type Follower struct {
 	done    sync.WaitGroup
 }
 
-// Follow reads the directory (ctx bounds the time for that) and follows it until Close. A nil log
-// is no log.
+// Follow reads the directory, and then follows its changes until Close. ctx bounds the time for the
+// first read. If log is nil, nothing is logged.
 func Follow(ctx context.Context, client *clientv3.Client, prefix string, log *zap.Logger) (*Follower, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -45,8 +45,8 @@ func (f *Follower) Close() {
 	f.done.Wait()
 }
 
-// Refresh brings the cache up to date: every change that was made before the call is known when it
-// returns without an error.
+// Refresh brings the cache up to date. If it returns no error, the cache has every change that was
+// made before the call.
 func (f *Follower) Refresh(ctx context.Context) error {
 	entries, broken, revision, err := f.store.List(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (f *Follower) complain(key string, why error) {
 	f.log.Warn("a placement in etcd cannot be read: the key is taken for one that is not placed", zap.String("key", key), zap.Error(why))
 }
 
-// follow watches from the known revision on. A watch that ends (compaction, no leader, permission)
-// starts again from the present state.
+// follow watches the directory, beginning with the revision after the known one. If the watch ends,
+// for example because of a compaction, follow reads the present state and watches again.
 func (f *Follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.watch(ctx)

@@ -64,7 +64,8 @@ func wait(t *testing.T, f *placement.Follower, revision int64) {
 	}
 }
 
-// A placement is made, followed and deleted exactly once, with the right mod revision.
+// A placement is created, reaches the follower, and is deleted. Each happens exactly once, with the
+// right mod revision.
 func TestPutDelete(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -141,14 +142,14 @@ func TestFollow(t *testing.T) {
 		}
 		there[key] = e
 		switch i % 50 {
-		case 0: // Refresh is called before the watch delivers the change
+		case 0: // In this case, Refresh is called before the watch delivers the change.
 			if err := f.Refresh(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if got, ok := f.Lookup(key); !ok || got != e {
 				t.Fatalf("%q after a refresh: %v, %v; want %v", key, got, ok, e)
 			}
-		case 1: // the revision from which the watch would continue is compacted
+		case 1: // In this case, the revision from which the watch would continue is compacted.
 			if _, err := c.Compact(ctx, e.Mod); err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +185,7 @@ func TestCompacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := placement.NewStale(c, prefix) // as of revision 0
+	f := placement.NewStale(c, prefix) // its cache is at revision 0
 	for range 3 {
 		if _, err := c.Put(t.Context(), "other", ""); err != nil {
 			t.Fatal(err)
@@ -227,7 +228,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// The fence holds if and only if every placement in the range is known.
+// The fence holds if and only if the gateway knows every placement in the range.
 func TestFence(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable writes a key as text: a backslash as \\, control characters and bytes that are not
-// UTF-8 as \xNN. The text is valid UTF-8, and differs for different keys.
+// Printable returns a key as readable text. It writes a backslash as \\, and writes control
+// characters and bytes that are not UTF-8 as \xNN. The text is valid UTF-8, and different keys give
+// different texts.
 func Printable(key string) string {
 	if !strings.ContainsFunc(key, func(r rune) bool {
 		return r < ' ' || r == '\\' || r == 0x7f ||
@@ -32,7 +33,7 @@ func Printable(key string) string {
 	return b.String()
 }
 
-// ParsePrintable returns the key from the text that Printable wrote.
+// ParsePrintable returns the key for a text that Printable has made.
 func ParsePrintable(text string) (string, error) {
 	if !strings.Contains(text, `\`) {
 		return text, nil

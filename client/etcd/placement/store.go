@@ -9,24 +9,26 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrChanged: the directory differs from what the caller saw (the key is placed, or placed again,
-// or no longer placed), or one of its conditions does not hold. Nothing was written.
+// ErrChanged means that nothing was written, because the directory differs from what the caller
+// saw, or because one of the caller's conditions does not hold. For example, the key has been
+// placed, or placed again, or removed meanwhile.
 var ErrChanged = errors.New("the placement has changed")
 
-// Store changes the directory in etcd. Any number of stores may work at the same time.
+// Store changes the directory of placed keys in etcd. Any number of stores may work at the same
+// time.
 type Store struct {
 	KV clientv3.KV
-	// prefix of all of the gateways' keys: DefaultPrefix, unless there is a reason for another one
+	// prefix of all of the gateways' keys, usually DefaultPrefix
 	Prefix string
 }
 
-// Put writes the placement of a key that has none. It fails with ErrChanged if the key has one, or
-// if a condition does not hold. After any other error it is not known whether the placement was
+// Put writes the placement of a key. It fails with ErrChanged if the key already has a placement,
+// or if a condition does not hold. After any other error it is not known whether the placement was
 // written. The returned entry has its mod revision.
 //
-// A placement is never replaced by another one: first take the key out of the network, and delete
-// its placement; then place it again. Otherwise gateways that have not heard of the new slot would
-// still read the old one.
+// Put never replaces a placement. To move a key, first remove it from its slot, and delete its
+// placement; then place the key again. Otherwise gateways that do not know the new slot yet would
+// still read the old slot.
 func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clientv3.Cmp) (Entry, error) {
 	fail := func(err error) (Entry, error) {
 		return Entry{}, fmt.Errorf("writing to etcd that %q is placed as 0x%08x: %w", key, e.ID, err)
@@ -49,8 +51,8 @@ func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clien
 }
 
 // Delete deletes the placement of a key if it has the mod revision was. It fails with ErrChanged if
-// the key has another placement by now, or none, or if a condition does not hold. After any other
-// error it is not known whether the placement was deleted.
+// the key now has another placement or none, or if a condition does not hold. After any other error
+// it is not known whether the placement was deleted.
 func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...clientv3.Cmp) error {
 	name := Name(s.Prefix, key)
 	r, err := s.KV.Txn(ctx).If(append(slices.Clone(conditions),
@@ -65,9 +67,9 @@ func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...
 	return nil
 }
 
-// List reads the whole directory, linearizably, and returns its revision. Entries that cannot be
-// parsed are left out and returned in broken, by key. They cannot be used to read a slot, but they
-// can be deleted by their mod revision.
+// List reads the whole directory with a linearizable read, and returns its revision. If an entry
+// cannot be parsed, List returns it in broken instead of entries. Such an entry cannot be used to
+// read a slot, but it can be deleted by its mod revision.
 func (s Store) List(ctx context.Context) (entries map[string]Entry, broken map[string]error,
 	revision int64, err error) {
 	prefix := Name(s.Prefix, "")

@@ -1,6 +1,7 @@
-// Package reserved knows the keys in etcd that belong to the project itself: those of the gateways
-// (docs/etcd.md) and of the controllers (docs/operations.md). No client of a gateway reads, writes
-// or watches them. A request for a range that includes them is answered without them.
+// Package reserved determines which keys in etcd belong to the project itself. These are the keys
+// of the gateways (docs/etcd.md) and of the controllers (docs/operations.md). Clients of a gateway
+// cannot read, write or watch them. If a client requests a range that includes reserved keys, the
+// answer leaves them out.
 package reserved
 
 import (
@@ -13,20 +14,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Open is the end of a Span without an end: all keys from the first on.
+// Open is the end of a Span that contains all keys from its first key on.
 const Open = "\x00"
 
-// Span stands for the keys in [Key, End), as in etcd's requests: no End is the one key, and Open
-// all keys from Key on.
+// Span is the set of keys in [Key, End), as in etcd's requests. An empty End selects only Key. The
+// End Open selects all keys from Key on.
 type Span struct{ Key, End string }
 
-// Keys are all keys that begin with one of some prefixes. The zero value is none.
+// Keys is the set of all keys that begin with one of some prefixes. The zero value is empty.
 type Keys struct {
-	prefixes []string // in order; none begins with another
-	ends     []string // the end of each prefix's range
+	prefixes []string // sorted; no prefix begins with another prefix
+	ends     []string // the end of the range of keys with each prefix
 }
 
-// With returns the Keys for some prefixes; it ignores empty ones.
+// With returns the Keys for the given prefixes. It ignores empty prefixes.
 func With(prefixes ...string) Keys {
 	var k Keys
 	sorted := slices.Clone(prefixes)
@@ -41,7 +42,7 @@ func With(prefixes ...string) Keys {
 	return k
 }
 
-// Prefixes returns the prefixes, in order; none of them begins with another.
+// Prefixes returns the prefixes in order. No prefix begins with another prefix.
 func (k Keys) Prefixes() []string { return k.prefixes }
 
 // Has reports whether a key is one of these keys.
@@ -50,7 +51,7 @@ func (k Keys) Has(key string) bool {
 }
 
 // Touches reports whether some of these keys are in [key, end). A span without a first key, which
-// etcd refuses, touches none, nor does one that ends before it begins.
+// etcd refuses, touches no keys. Neither does a span that ends before it begins.
 func (k Keys) Touches(key, end string) bool {
 	switch {
 	case key == "":
@@ -69,8 +70,8 @@ func (k Keys) Touches(key, end string) bool {
 // before reports whether a key is before an end.
 func before(key, end string) bool { return end == Open || key < end }
 
-// Without returns the parts of a span, in order, that contain none of these keys. If a span touches
-// none, it returns the span itself.
+// Without returns the parts of a span, in order, that contain none of these keys. If the span
+// touches none of these keys, Without returns the span itself.
 func (k Keys) Without(key, end string) (parts []Span) {
 	if !k.Touches(key, end) {
 		return []Span{{key, end}}
@@ -98,7 +99,7 @@ func (k Keys) Without(key, end string) (parts []Span) {
 	return parts
 }
 
-// Denied is the error for a request for only such keys.
+// Denied returns the error for a request that is only for reserved keys.
 func (k Keys) Denied() error {
 	return status.Error(codes.PermissionDenied, fmt.Sprintf("etcd-monitor: the keys under %s are NetCRAQ's own, and neither read nor changed through a gateway", strings.Join(k.prefixes, ", ")))
 }

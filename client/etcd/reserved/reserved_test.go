@@ -74,7 +74,8 @@ func TestWithout(t *testing.T) {
 			}
 			touches = touches || s.in(w) && reserved && s.Key != ""
 		}
-		if touches && !k.Touches(s.Key, s.End) { // it may touch keys outside the list of words
+		// The span may touch reserved keys that are not in the list of words.
+		if touches && !k.Touches(s.Key, s.End) {
 			t.Fatalf("%q does not touch %q", s, prefixes)
 		}
 		if !slices.IsSortedFunc(parts, func(a, b Span) int { return slices.Compare([]byte(a.Key), []byte(b.Key)) }) {
@@ -86,7 +87,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// A prefix within another one, or an empty one, adds nothing.
+// An empty prefix, or a prefix that begins with another prefix, adds nothing.
 func TestWith(t *testing.T) {
 	k := With("/n/g/", "", "/n/", "/m/", "/n/")
 	if got := fmt.Sprint(k.Prefixes()); got != "[/m/ /n/]" {

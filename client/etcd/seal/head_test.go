@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// TestPlacedReadsCells: placement, which knows only the first bytes of a slot, recognizes each kind
-// of cell.
+// TestPlacedReadsCells checks that placement, which knows only the first bytes of a slot,
+// recognizes each kind of cell.
 func TestPlacedReadsCells(t *testing.T) {
 	ring, err := NewRing()
 	if err != nil {

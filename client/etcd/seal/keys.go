@@ -13,49 +13,50 @@ import (
 )
 
 const (
-	// DefaultAge is the age at which the sealing key is replaced, by default.
+	// DefaultAge is the default age at which the sealing key is replaced.
 	DefaultAge = 24 * time.Hour
-	// MaxSeals is how many cells one gateway seals with a key before it asks for another one.
+	// MaxSeals is how many cells one gateway seals with a key before it asks for a new key.
 	MaxSeals = 1 << 28
 	// Kept is the minimum time for which a replaced sealing key is kept. A gateway that does not
-	// know its successor may still seal with it, and those cells must be opened.
+	// know the newer key may still seal with the old key, and other gateways must be able to open
+	// those cells.
 	Kept = 24 * time.Hour
 
-	again    = 100 * time.Millisecond // least time between two reads of etcd for an unknown key
+	again    = 100 * time.Millisecond // minimum time between two reads of etcd for an unknown key
 	due      = time.Minute            // time between two checks of the key's age
 	askWait  = 5 * time.Second
 	tryAgain = time.Second
 )
 
-// Prefix begins the names of the etcd keys that hold sealing keys. Clients cannot read them through
-// a gateway.
+// Prefix returns the prefix of the etcd keys that hold sealing keys. Clients cannot read these keys
+// through a gateway.
 func Prefix(own string) string { return own + "seal/" }
 
-// errChanged: another gateway has changed the keys at the same time.
+// errChanged means that another gateway has changed the keys at the same time.
 var errChanged = errors.New("somebody else has changed the keys")
 
-// Keys manages the sealing keys in etcd, with a ring of the keys as of the last read. It is safe
-// for concurrent use.
+// Keys manages the sealing keys in etcd. It has a ring of the keys as they were last read. It is
+// safe for concurrent use.
 type Keys struct {
 	kv   clientv3.KV
 	name string
 	ring atomic.Pointer[Ring]
 
-	mu       sync.Mutex // held while etcd is asked
-	revision int64      // the mod revision that ring was read at
-	began    time.Time  // when the last request to etcd that was answered began
+	mu       sync.Mutex // held during a request to etcd
+	revision int64      // mod revision of the keys when the ring was read
+	began    time.Time  // the start of the last request that etcd has answered
 }
 
-// NewKeys creates Keys that have read nothing yet. Ensure must succeed before anything is sealed.
+// NewKeys creates a Keys that has read nothing yet. Ensure must succeed before anything is sealed.
 // prefix is the prefix of all of the gateways' own keys.
 func NewKeys(kv clientv3.KV, prefix string) *Keys {
 	return &Keys{kv: kv, name: Prefix(prefix) + "keys"}
 }
 
-// Ring returns the keys as they were last read; nil before that.
+// Ring returns the keys as they were last read, or nil if they were not read yet.
 func (k *Keys) Ring() *Ring { return k.ring.Load() }
 
-// Ensure reads the keys, and makes the first one if there is none.
+// Ensure reads the keys. If there are none, it makes the first key.
 func (k *Keys) Ensure(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,8 +103,8 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring, if the keys have not changed since a revision (0: never written), and then
-// adopts it. The caller has locked mu.
+// store writes a ring if the keys have not changed since the revision `was`, and then adopts the
+// ring. Revision 0 means that the keys were never written. The caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
 	if err != nil {
@@ -121,7 +122,7 @@ func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	return nil
 }
 
-// use adopts a ring from etcd, as of a revision. The caller has locked mu.
+// use adopts a ring that was read from etcd at a revision. The caller has locked mu.
 func (k *Keys) use(r *Ring, revision int64) {
 	if old := k.ring.Load(); old != nil && old.primary == r.primary {
 		r.sealed.Store(old.Sealed())
@@ -130,8 +131,8 @@ func (k *Keys) use(r *Ring, revision int64) {
 	k.revision = revision
 }
 
-// change computes a new ring from the one in etcd and writes it, and repeats that until it
-// succeeds. A change that returns nil changes nothing.
+// change computes a new ring from the ring in etcd and writes it. It repeats both until the write
+// succeeds. If the function `how` returns nil, nothing is changed.
 func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,9 +154,9 @@ func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error
 	}
 }
 
-// Rotate makes a new sealing key. The existing ones stay, for opening, unless drop is set. With
-// drop they are deleted at once; then no existing sealed cell can be opened, and every placed key
-// is placed again.
+// Rotate makes a new sealing key. The existing keys stay, so that old cells can be opened, unless
+// drop is set. If drop is set, they are deleted at once. Then no existing sealed cell can be
+// opened, and every placed key is placed again.
 func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	err = k.change(ctx, func(r *Ring) (*Ring, error) {
 		next, err := r.Rotated()
@@ -177,8 +178,8 @@ func (k *Keys) Rotate(ctx context.Context, drop bool) (id uint32, err error) {
 	return id, err
 }
 
-// RotateIf makes a new key if the current sealing key has the given number. So if several gateways
-// find the key too old, only one makes a new one.
+// RotateIf makes a new key if the current sealing key has the number primary. If several gateways
+// find that the key is too old, only one of them makes a new key.
 func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		if id, _ := r.Primary(); id != primary {
@@ -188,8 +189,8 @@ func (k *Keys) RotateIf(ctx context.Context, primary uint32) error {
 	})
 }
 
-// Prune drops the keys that were replaced at least [Kept] ago and are no longer in use. used are
-// the keys that the caller has found in slots, after reading all of them.
+// Prune drops the keys that were replaced at least [Kept] ago and are no longer in use. used has
+// the keys with which slots are sealed; the caller must have read all slots.
 func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) error {
 	return k.change(ctx, func(r *Ring) (*Ring, error) {
 		var old []uint32
@@ -205,8 +206,9 @@ func (k *Keys) Prune(ctx context.Context, used map[uint32]bool, now time.Time) e
 	})
 }
 
-// Want asks etcd for a key, with a request that begins after the call, and reports whether the key
-// is then known. It asks at most ten times a second, and waits for its turn until ctx ends.
+// Want asks etcd for a key, and reports whether the key is then known. The request to etcd begins
+// after the call of Want. It asks at most ten times a second, and waits for its turn until ctx
+// ends.
 func (k *Keys) Want(ctx context.Context, id uint32) (bool, error) {
 	called := time.Now()
 	k.mu.Lock()
@@ -238,8 +240,9 @@ type Watcher interface {
 	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
 }
 
-// Follow keeps the ring in step with etcd, and replaces the current sealing key when it is older
-// than age (0: never) or has sealed too many cells, until ctx ends.
+// Follow updates the ring when the keys in etcd change, until ctx ends. It replaces the current
+// sealing key when the key has sealed too many cells or is older than age. If age is 0, no key is
+// too old.
 func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log *slog.Logger) {
 	said := ""
 	look := func() {
@@ -257,7 +260,7 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 	for ctx.Err() == nil {
 		look()
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1)) // changes since then
+		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1))
 		for open := true; open && ctx.Err() == nil; {
 			select {
 			case <-ctx.Done():
@@ -277,14 +280,14 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 	}
 }
 
-// known is the revision that the ring was read at.
+// known returns the revision at which the ring was read.
 func (k *Keys) known() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.revision
 }
 
-// look reads the keys, and makes a new one if one is due.
+// look reads the keys, and makes a new sealing key if the current one must be replaced.
 func (k *Keys) look(ctx context.Context, age time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()

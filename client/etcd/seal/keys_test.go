@@ -33,9 +33,9 @@ func primary(k *Keys) uint32 {
 	return id
 }
 
-// If several gateways start at once, one makes the first key and all get it. If several rotate the
-// key at once on request, all their new keys remain. If several find the key too old, only one
-// makes a new key.
+// If several gateways start at once, one of them makes the first key, and all of them get it. If
+// several gateways are told to rotate the key at once, all their new keys remain. If several
+// gateways find that the key is too old, only one of them makes a new key.
 func TestKeys(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	var all [6]*Keys
@@ -83,7 +83,7 @@ func TestKeys(t *testing.T) {
 	if got, err := all[3].Ring().Open(b, here); err != nil || !bytes.Equal(got, value) {
 		t.Errorf("%x, %v", got, err)
 	}
-	// Keys are dropped a day after they were replaced, if nothing needs them.
+	// A key is dropped a day after it was replaced, unless a cell is still sealed with it.
 	now := time.Now()
 	for _, step := range []struct {
 		at   time.Time
@@ -108,7 +108,7 @@ func TestKeys(t *testing.T) {
 }
 
 // A key is replaced when it is too old or has sealed too many cells, and all gateways learn the new
-// one. Without a maximum age it stays.
+// key. Without a maximum age, no key is too old.
 func TestFollow(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	k, other := newKeys(t, etcd), newKeys(t, etcd)

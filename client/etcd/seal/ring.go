@@ -18,26 +18,26 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Overhead is how many bytes sealing adds to a cell.
+// Overhead is the number of bytes that sealing adds to a cell.
 const Overhead = slotcodec.SealOverhead
 
-// tinkPrefix is how many bytes identify the key: a byte that is 1, and the key's number (Tink's
-// TINK output prefix).
+// tinkPrefix is the number of bytes with which Tink identifies the key (the output prefix type
+// TINK). They are a byte with the value 1, and the key's number.
 const tinkPrefix = 5
 
-// ErrForged: these bytes were not sealed by a gateway for this place.
+// ErrForged means that no gateway has sealed these bytes for this place.
 var ErrForged = errors.New("not sealed by a gateway for this slot")
 
-// UnknownKeyError says that a cell is sealed with a key that is not known here. Only etcd can say
-// whether that key is a gateway's.
+// UnknownKeyError says that a cell is sealed with a key that this gateway does not know. Only etcd
+// can say whether gateways use that key.
 type UnknownKeyError struct{ ID uint32 }
 
 func (e *UnknownKeyError) Error() string {
 	return fmt.Sprintf("sealed with key %d, which is not known here", e.ID)
 }
 
-// Place identifies where a cell is: the slot, and the slot's version with the cell in it. Only the
-// sequence of the version matters.
+// Place identifies the place of a cell. It consists of the slot and the version of the slot while
+// it has the cell. Only the sequence of the version matters.
 type Place struct {
 	Name    string // name of the key in etcd
 	ID      wire.Key
@@ -49,8 +49,8 @@ func After(name string, id wire.Key, expected wire.Version) Place {
 	return Place{name, id, wire.MakeVersion(expected.Epoch(), expected.Sequence()+1)}
 }
 
-// Ring holds the keys for sealing and opening. It is immutable, except for the count of sealed
-// cells, and safe for concurrent use.
+// Ring holds the keys for sealing and opening cells. It is safe for concurrent use. It is
+// immutable, except for the count of sealed cells.
 type Ring struct {
 	handle  *keyset.Handle
 	aead    tink.AEAD
@@ -83,13 +83,13 @@ func newRing(h *keyset.Handle, made map[uint32]time.Time) (*Ring, error) {
 	return r, nil
 }
 
-// record is a ring as etcd has it.
+// record is the form of a ring in etcd.
 type record struct {
 	Made   map[uint32]time.Time `json:"made"`
 	Keyset json.RawMessage      `json:"keyset"`
 }
 
-// parse reads a ring.
+// parse reads a ring from its form in etcd.
 func parse(b []byte) (*Ring, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -102,7 +102,7 @@ func parse(b []byte) (*Ring, error) {
 	return newRing(h, r.Made)
 }
 
-// marshal encodes a ring. The result is secret.
+// marshal encodes a ring as it is stored in etcd. The result is secret.
 func (r *Ring) marshal() (string, error) {
 	var b bytes.Buffer
 	if err := insecurecleartextkeyset.Write(r.handle, keyset.NewJSONWriter(&b)); err != nil {
@@ -115,7 +115,7 @@ func (r *Ring) marshal() (string, error) {
 	return string(out), nil
 }
 
-// Rotated is a ring with a new key, which seals from then on.
+// Rotated returns a ring with an additional new key. The new ring seals with this key.
 func (r *Ring) Rotated() (*Ring, error) {
 	m := keyset.NewManagerFromHandle(r.handle)
 	id, err := m.Add(aead.AES256GCMKeyTemplate())
@@ -128,7 +128,7 @@ func (r *Ring) Rotated() (*Ring, error) {
 	return r.of(m)
 }
 
-// Without is a ring without some keys. The current sealing key stays.
+// Without returns a ring without the given keys. The current sealing key always stays.
 func (r *Ring) Without(ids ...uint32) (*Ring, error) {
 	m := keyset.NewManagerFromHandle(r.handle)
 	for _, id := range ids {
@@ -153,7 +153,8 @@ func (r *Ring) of(m *keyset.Manager) (*Ring, error) {
 // Primary returns the number and the creation time of the current sealing key.
 func (r *Ring) Primary() (id uint32, made time.Time) { return r.primary, r.made[r.primary] }
 
-// replaced returns when a key's successor was created; for the newest key, the end of time.
+// replaced returns when the next key after the given key was created. For the newest key, it
+// returns the end of time.
 func (r *Ring) replaced(id uint32) time.Time {
 	at := time.Unix(1<<40, 0)
 	for _, t := range r.made {
@@ -179,10 +180,10 @@ func (r *Ring) Keys() map[uint32]time.Time {
 	return out
 }
 
-// Sealed is how many cells this ring has sealed, in this process.
+// Sealed returns how many cells this ring has sealed in this process.
 func (r *Ring) Sealed() int64 { return r.sealed.Load() }
 
-// Seal seals a cell, which package slotcodec has encoded, for its future place.
+// Seal seals a cell for the place where it will be. Package slotcodec has encoded the cell.
 func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(cell)
 	if err != nil {
@@ -198,9 +199,9 @@ func (r *Ring) Seal(cell []byte, at Place) ([]byte, error) {
 	return append(head, closed...), nil
 }
 
-// Open returns the cell that was sealed for this place. It fails with an *UnknownKeyError if its
-// key is not in the ring, and with ErrForged if the cell was not sealed for this place with a key
-// of the ring.
+// Open returns the cell that was sealed for this place. It fails with an *UnknownKeyError if the
+// cell's key is not in the ring, and with ErrForged if the cell was not sealed for this place with
+// a key of the ring.
 func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	switch {
@@ -224,7 +225,8 @@ func (r *Ring) Open(sealed []byte, at Place) ([]byte, error) {
 	return append(cell, rest...), nil
 }
 
-// Key returns the number of the key with which a cell was sealed; 0 if it is not sealed.
+// Key returns the number of the key with which a cell was sealed. It returns 0 if the cell is not
+// sealed.
 func Key(sealed []byte) uint32 {
 	_, _, size, err := slotcodec.ReadSlot(sealed)
 	if err != nil || len(sealed) < size+tinkPrefix {
@@ -235,11 +237,11 @@ func Key(sealed []byte) uint32 {
 
 func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(sealed[size+1:]) }
 
-// associated is the data that is authenticated with a cell. Each part but the last has its own
-// length, so no two places give the same bytes.
+// associated returns the additional data that is authenticated with a cell. Each part but the last
+// has its own length, so different places always give different bytes.
 func associated(head []byte, at Place) []byte {
 	b := make([]byte, 0, 64+len(at.Name))
-	b = append(b, 1) // the version of this format
+	b = append(b, 1) // the version of this encoding
 	b = binary.BigEndian.AppendUint32(b, uint32(at.ID))
 	b = binary.BigEndian.AppendUint64(b, at.Version.Sequence())
 	b = append(b, byte(len(head)))

@@ -25,7 +25,8 @@ func ring(t testing.TB) *Ring {
 }
 
 var (
-	value  = append([]byte{byte(slotcodec.Value), 0xac, 0x02}, "the rest of it"...) // with revision 300
+	// a value with revision 300
+	value  = append([]byte{byte(slotcodec.Value), 0xac, 0x02}, "the rest of it"...)
 	absent = []byte{byte(slotcodec.Absent), 0x80, 0x01}
 	guard  = []byte{byte(slotcodec.Guard), 1, 2}
 	here   = Place{Name: "/registry/pods/default/p", ID: 0x01000007, Version: wire.MakeVersion(3, 77)}
@@ -70,8 +71,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// A cell does not open in another place: for another key, another placement or another version. A
-// cell sealed with foreign keys does not open either.
+// A cell cannot be opened for another key, another placement or another version. A cell that was
+// sealed with unknown keys cannot be opened either.
 func TestElsewhere(t *testing.T) {
 	r := ring(t)
 	b, err := r.Seal(value, here)
@@ -92,8 +93,7 @@ func TestElsewhere(t *testing.T) {
 		errors.Is(err, ErrForged) {
 		t.Errorf("with another ring: %x, %v", got, err)
 	}
-	// Parts of a place cannot be mistaken for each other: bytes of the head cannot become part of
-	// the name.
+	// Bytes of the head cannot be mistaken for bytes of the key's name.
 	odd := Place{Name: "\x01" + here.Name, ID: here.ID, Version: here.Version}
 	short, err := r.Seal([]byte{byte(slotcodec.Absent), 0x80, 0x01}, here)
 	if err != nil {
@@ -134,8 +134,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// After rotation old cells open, and new cells are sealed with the new key. Without the old key,
-// old cells do not open.
+// After a rotation, old cells can be opened, and new cells are sealed with the new key. When the
+// old key is deleted, old cells cannot be opened.
 func TestRotated(t *testing.T) {
 	first := ring(t)
 	old, err := first.Seal(value, here)
@@ -192,7 +192,7 @@ func TestRotated(t *testing.T) {
 	}
 }
 
-// No input opens or causes a panic.
+// No input that the fuzzer makes can be opened, and none causes a panic.
 func FuzzOpen(f *testing.F) {
 	r := ring(f)
 	b, err := r.Seal(value, here)
@@ -213,8 +213,8 @@ var templates = map[string]func() *tinkpb.KeyTemplate{
 	"XAES-256-GCM": aead.XAES256GCM192BitNonceKeyTemplate, "XChaCha20-Poly1305": aead.XChaCha20Poly1305KeyTemplate,
 }
 
-// BenchmarkOpen and BenchmarkSeal measure the cost of a cell that fills a slot, for each chain
-// profile: go test ./client/etcd/seal -bench .
+// BenchmarkOpen and BenchmarkSeal measure the cost of opening and sealing a cell that fills a slot,
+// for each chain profile. Run them with: go test ./client/etcd/seal -bench .
 func BenchmarkOpen(b *testing.B) { bench(b, false) }
 func BenchmarkSeal(b *testing.B) { bench(b, true) }
 

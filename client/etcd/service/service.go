@@ -1,6 +1,7 @@
-// Package service is etcd's key-value service with placed keys read from the network, assembled for
-// production: a guarded.Server and everything it needs. A gateway (etcd-monitor) serves one to
-// clients; a program that needs no gateway (package etcd, above this one) has its own.
+// Package service assembles etcd's key-value service whose placed keys are read from the switches.
+// It combines a guarded.Server and everything that the server needs. A gateway (etcd-monitor)
+// offers a Service to its clients. A program that needs no gateway (package etcd) has its own
+// Service.
 package service
 
 import (
@@ -26,52 +27,54 @@ import (
 const (
 	directoryWait     = 5 * time.Second // timeout of one attempt to read the directory of placed keys from etcd
 	dictionariesEvery = time.Minute     // interval between checks for new dictionaries
-	resealEvery       = time.Hour       // interval at which all slots are searched for cells with an old key
-	resealSoon        = 5 * time.Second // interval between checks for a new key
-	// least time between two such searches, regardless of the number of new keys
+	// interval at which all slots are searched for cells that are sealed with an old key
+	resealEvery = time.Hour
+	resealSoon  = 5 * time.Second // interval between checks for a new sealing key
+	// resealAgain is the minimum time between two searches of all slots, however many new keys
+	// there are.
 	resealAgain = time.Minute
-	pruneWait   = 5 * time.Second // timeout for dropping old keys in etcd
+	pruneWait   = 5 * time.Second // timeout for the deletion of old keys in etcd
 )
 
-// Patience is how long a gateway tries to execute a write of a placed key, even if its client waits
-// longer.
+// Patience is how long a gateway tries to write a placed key, even if its client waits longer.
 const Patience = 10 * time.Second
 
-// Config configures a Service. Fields that may be nil say so.
+// Config configures a Service. The comment of a field says if it may be nil.
 type Config struct {
-	// Own is the client for the service's own requests to etcd: its KV, Lease and Watcher are used
-	// directly, not through a guarded service. The caller closes it, after the Service.
+	// Own is the client for the service's own requests to etcd. Its KV, Lease and Watcher must
+	// reach etcd directly and not through a guarded service. The caller closes it after the
+	// Service.
 	Own *clientv3.Client
-	// Nobody reads in etcd without a user: see [guardedshell.NewEverybody]. nil: the network
-	// answers no reads.
+	// Nobody reads from etcd without a user; see [guardedshell.NewEverybody]. If it is nil, slots
+	// answer no reads.
 	Nobody clientv3.KV
-	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes are as in
-	// [guarded.Config].
+	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes have the same meaning
+	// as in [guarded.Config].
 	Etcd                       pb.KVClient
 	Newest                     guarded.Newest
 	Observer                   guarded.Observer
 	Prefix                     string
 	Reserved                   []string
 	MaxTxnOps, MaxRequestBytes int
-	// Controller says where the chains are, and leases their sessions under the name Owner.
+	// Controller says where the chains are. It leases their sessions under the name Owner.
 	Controller *admin.Client
 	Owner      string
-	// RoundTrip gets the round trip times of the switches; nil: none.
+	// RoundTrip gets each round-trip time of the switches. It may be nil.
 	RoundTrip func(operation string, d time.Duration)
 	// Keeper makes the service maintain all slots in the background. It populates the slots of new
-	// placements, makes a new sealing key when the newest is SealAge old, and reseals cells with an
-	// old key. Gateways set it; any number of them may.
+	// placements, makes a new sealing key when the newest key is SealAge old, and reseals cells
+	// that have an old key. Gateways set it. Any number of gateways may do so.
 	Keeper  bool
 	SealAge time.Duration
-	Log     *slog.Logger // log of the service; nil: no log
-	Detail  *zap.Logger  // log of etcd's client; nil: no log
+	Log     *slog.Logger // log of the service; may be nil
+	Detail  *zap.Logger  // log of etcd's client; may be nil
 }
 
-// Service is etcd's key-value service with placed keys read from the network, assembled for
-// production: a [guarded.Server] and everything it needs.
+// Service is etcd's key-value service whose placed keys are read from the switches. It has a
+// [guarded.Server] and everything that the server needs.
 type Service struct {
 	*guarded.Server
-	*guardedshell.Everybody // nil if Config.Nobody was nil
+	*guardedshell.Everybody // nil if Config.Nobody is nil
 	follower                *placement.Follower
 	chains                  *slotclient.Chains
 	sessions                *guardedshell.Leases
@@ -80,8 +83,8 @@ type Service struct {
 	work                    sync.WaitGroup
 }
 
-// Open starts a Service. It must learn from etcd which keys are placed and with which keys their
-// cells are sealed, and fails if etcd does not answer. ctx bounds only that.
+// Open starts a Service. It reads the directory of placed keys and the sealing keys from etcd, and
+// fails if etcd does not answer. ctx bounds only these reads.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -131,8 +134,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close ends the background work; requests must have ended. Other gateways break guards that this
-// one still holds.
+// Close ends the background work. All requests must have ended before. Other gateways break the
+// guards that this gateway still holds.
 func (s *Service) Close() {
 	s.stop()
 	s.work.Wait()
@@ -145,8 +148,9 @@ func (s *Service) Close() {
 	s.follower.Close()
 }
 
-// FollowDictionaries reads the dictionaries for values and closes loaded after the first attempt.
-// It reads them again when a new one appears and once a minute, until ctx ends.
+// FollowDictionaries reads the dictionaries for values, and closes the channel `loaded` after the
+// first attempt. Until ctx ends, it reads them again once a minute, and when a new dictionary
+// appears.
 func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
 	loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan
@@ -184,11 +188,11 @@ func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slo
 	}
 }
 
-// reseal reseals cells that are sealed with old keys, and drops keys that are no longer needed,
-// until ctx ends.
+// reseal seals cells with old keys again, with the current key, and drops keys that are no longer
+// needed. It runs until ctx ends.
 func reseal(ctx context.Context, server *guarded.Server, keys *seal.Keys, log *slog.Logger) {
-	var done uint32    // the key with which all cells were found to be sealed
-	var last time.Time // when resealing was last tried
+	var done uint32    // the current key when all cells were last found to be sealed with it
+	var last time.Time // when reseal last read all slots
 	for wait(ctx, resealSoon); ctx.Err() == nil; wait(ctx, resealSoon) {
 		primary, _ := keys.Ring().Primary()
 		if since := time.Since(last); since < resealAgain || primary == done && since < resealEvery {

@@ -12,27 +12,26 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// Timeouts for the network. A round trip takes a fraction of a millisecond; a client for this
-// network sends again after Retransmit, so one lost packet does not make the network count as
-// silent.
+// These are timeouts for the chains. A round trip takes a fraction of a millisecond. A client sends
+// a packet again after Retransmit, so a single lost packet does not make a chain count as silent.
 const (
 	Retransmit = 2 * time.Millisecond
 	readWait   = 5 * time.Millisecond
 	casWait    = 50 * time.Millisecond
 )
 
-// A chain that has not answered silentReads reads in a row counts as silent. One reader asks it
-// again after silentFirst, another after twice that time, and so on; all other readers go to etcd
-// without waiting. Writes have no alternative, so they always ask; an answer to one ends the
-// silence.
+// A chain counts as silent when it has not answered silentReads consecutive reads. One reader asks
+// it again after silentFirst, another after twice that time, and so on. All other readers ask etcd
+// without waiting. Writes always ask the chain, because they have no alternative. An answer to a
+// write ends the silence.
 const (
 	silentReads = 3
 	silentFirst = 10 * time.Millisecond
 	silentMost  = 200 * time.Millisecond
 )
 
-// Network is a gateway's guarded.Slots: chains of switches, each with its own client. It is safe
-// for concurrent use.
+// Network implements guarded.Slots for a gateway. It has chains of switches, each with its own
+// client. It is safe for concurrent use.
 type Network struct {
 	observe func(operation string, d time.Duration)
 	mu      sync.RWMutex
@@ -42,17 +41,19 @@ type Network struct {
 type chainSlots struct {
 	client *client.Client
 	size   int
-	// the chain is silent, or a read was missed lately; if set, lock mu to decide
+	// quiet is true if the chain may be silent. That is so if it is silent, or if it recently
+	// failed to answer a read. If quiet is set, lock mu to decide.
 	quiet atomic.Bool
 
 	mu     sync.Mutex
-	missed int           // reads in a row that were not answered
-	ended  time.Duration // when the last of them ended, since begin
+	missed int           // consecutive reads that were not answered
+	ended  time.Duration // when the last unanswered read ended, as time since begin
 	pause  time.Duration // length of the next silence
-	until  time.Duration // when a reader should ask again, since begin
+	until  time.Duration // when a reader should ask the chain again, as time since begin
 }
 
-// begin is the time from which silences are measured, on a clock that does not stand still.
+// begin is the time from which silences are measured. Its clock does not stop while the machine
+// sleeps.
 var begin = clock.Now()
 
 // answered records that the chain has answered, so that it is not silent.
@@ -66,9 +67,9 @@ func (c *chainSlots) answered() {
 	c.quiet.Store(false)
 }
 
-// unanswered records a read without an answer, and when it began and was abandoned. Reads that were
-// under way at the same time count once, because a pause of this machine's CPU or one lost packet
-// affects them all.
+// unanswered records a read that was not answered. It began at begun and was abandoned at ended.
+// Reads that were under way at the same time count as one read, because a single pause of this
+// machine's CPU affects all of them.
 func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +84,8 @@ func (c *chainSlots) unanswered(begun, ended time.Duration) {
 	c.quiet.Store(true)
 }
 
-// silentAt reports whether a reader should ask etcd instead. When it is time for another try, it
-// returns false to one reader.
+// silentAt reports whether a reader should ask etcd instead. When the chain should be tried again,
+// it returns false to one reader.
 func (c *chainSlots) silentAt(now time.Duration) bool {
 	if !c.quiet.Load() {
 		return false
@@ -97,14 +98,16 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 	case now < c.until:
 		return true
 	}
-	c.until = now + silentMost // in case this attempt never reports back
+	// if this attempt never reports its result, the chain is tried again after silentMost
+	c.until = now + silentMost
 	return false
 }
 
-// errNoChain: the KEY_ID's chain is not known here (yet).
+// errNoChain means that this gateway does not know the chain of the KEY_ID, or does not know it
+// yet.
 var errNoChain = errors.New("the chain is not known to this gateway")
 
-// NewNetwork makes a network without chains. observe, if not nil, gets each round trip.
+// NewNetwork makes a network without chains. If observe is not nil, it gets each round-trip time.
 func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	if observe == nil {
 		observe = func(string, time.Duration) {}
@@ -112,9 +115,10 @@ func NewNetwork(observe func(operation string, d time.Duration)) *Network {
 	return &Network{observe: observe, chains: map[uint8]*chainSlots{}}
 }
 
-// Set adds a chain, or changes its client, and returns the former client, which the caller must
-// close. The client must have sessions, so that a CAS is executed once, and should send again after
-// Retransmit. size is how many bytes a slot of the chain holds. A nil client removes the chain.
+// Set adds a chain, or replaces the client of a chain. It returns the former client, which the
+// caller must close. The client must have sessions, so that a CAS is executed only once. It should
+// send packets again after Retransmit. size is the number of bytes in a slot of the chain. A nil
+// client removes the chain.
 func (n *Network) Set(chain uint8, c *client.Client, size int) (before *client.Client) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +170,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 // ReadNow implements guarded.Slots.
 func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
 	c := n.of(id)
-	if c == nil || c.quiet.Load() { // Silent may then choose the caller that asks again
+	if c == nil || c.quiet.Load() { // Silent then chooses which caller asks the chain again
 		return nil, 0, false
 	}
 	started := clock.Since(begin)

@@ -84,7 +84,8 @@ func TestNetwork(t *testing.T) {
 	if c.until == 0 {
 		t.Error("a chain that is down is not silent")
 	}
-	c.until = clock.Since(begin) + time.Hour // this test does not depend on the clock
+	// The time is far in the future, so the test does not depend on the clock.
+	c.until = clock.Since(begin) + time.Hour
 	c.mu.Unlock()
 	if !n.Silent(key) {
 		t.Error("a chain that is down is not silent")
@@ -103,8 +104,8 @@ func TestNetwork(t *testing.T) {
 }
 
 // A chain is silent when several consecutive reads had no answer. Reads that are under way at the
-// same time count as one, because on a busy machine all of them wait for a CPU. Readers ask again
-// soon, and then less and less often.
+// same time count as one read, because on a busy machine all of them wait for a CPU. Readers ask
+// again soon, and then less and less often.
 func TestSilence(t *testing.T) {
 	const ms = time.Millisecond
 	c := new(chainSlots)

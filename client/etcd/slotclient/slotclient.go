@@ -1,10 +1,10 @@
-// Package slotclient keeps a gateway's network (Network) in step with the controller. Each chain
-// has a client, with sessions that the controller leases, and gets a new client when its addresses
-// change.
+// Package slotclient connects a gateway to the chains that the controller names. For each chain it
+// has a client, whose sessions the controller leases. When a chain's addresses change, the chain
+// gets a new client.
 //
-// Existing clients work without the controller: while it does not answer, its last answer stays
-// valid. Only the lease of the sessions expires after a while. Slots cannot be changed without
-// sessions, so writes of placed keys then wait.
+// Existing clients continue while the controller does not answer. Only the lease of their sessions
+// expires after a while. Slots cannot be changed without sessions, so writes of placed keys wait
+// from then on.
 package slotclient
 
 import (
@@ -25,18 +25,19 @@ import (
 
 const (
 	askEvery = time.Second // interval between questions to the controller about its chains
-	// timeout for the controller's answer, also to a request for sessions
+	// timeout for the controller's answers, including answers to requests for sessions
 	askWait    = 3 * time.Second
-	lingering  = time.Second // time for calls under way with a replaced client
-	evictEvery = time.Second // least time between requests to evict the same placement
-	// evictForget is how long requests to end a placement are remembered.
+	lingering  = time.Second // how long calls under way may continue on a client that was replaced
+	evictEvery = time.Second // minimum time between two requests to evict the same placement
+	// evictForget is how long the gateway remembers that it has asked the controller to end a
+	// placement.
 	evictForget = time.Minute
-	// Sessions is the number of sessions for each chain, and so the number of slots that can be
-	// changed at the same time.
+	// Sessions is the number of sessions for each chain. It limits how many of the chain's slots
+	// can be changed at the same time.
 	Sessions = 32
 )
 
-// Chains follows the controller. It is an Evictor of guarded.
+// Chains learns the chains from the controller. It implements guarded.Evictor.
 type Chains struct {
 	api     *admin.Client
 	network *Network
@@ -48,8 +49,9 @@ type Chains struct {
 
 	known map[uint8]known // used only by the goroutine of Follow
 
-	mu      sync.Mutex
-	evicted map[uint32]evicted // placements that the controller was last asked to end
+	mu sync.Mutex
+	// placements that the controller was recently asked to end, by KEY_ID
+	evicted map[uint32]evicted
 }
 
 // known describes a chain at the time when its client was created.
@@ -62,10 +64,10 @@ type known struct {
 // evicted is a placement that the controller was asked to end.
 type evicted struct {
 	at   time.Time
-	told bool // the forged slot was logged
+	told bool // whether the forged slot was logged
 }
 
-// Follow starts to follow a controller, until Close. owner is the name of the sessions at the
+// Follow learns the chains from a controller until Close. owner is the name of the sessions at the
 // controller.
 func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *Chains {
 	ch := &Chains{api: c, network: network, owner: owner, log: log, known: map[uint8]known{},
@@ -75,16 +77,17 @@ func Follow(c *admin.Client, network *Network, owner string, log *slog.Logger) *
 	return ch
 }
 
-// Close ends following and releases the sessions. Afterwards the network has no chains.
+// Close stops following the controller, and releases the sessions. Afterwards the network has no
+// chains.
 func (c *Chains) Close() {
-	c.mu.Lock() // no Evict starts work after this
+	c.mu.Lock() // after this, no Evict starts work
 	c.stop()
 	c.mu.Unlock()
 	c.work.Wait()
 }
 
 func (c *Chains) run() {
-	said := "" // the last error, so that each is logged once
+	said := "" // the last error; an error is logged only when it differs from this
 	for c.ctx.Err() == nil {
 		problem := ""
 		if err := c.look(); err != nil && c.ctx.Err() == nil {
@@ -107,7 +110,7 @@ func (c *Chains) run() {
 	}
 }
 
-// look asks the controller once.
+// look asks the controller once for its chains.
 func (c *Chains) look() error {
 	ctx, cancel := context.WithTimeout(c.ctx, askWait)
 	defer cancel()
@@ -118,7 +121,7 @@ func (c *Chains) look() error {
 	var trouble error
 	for i := range chains {
 		if err := c.connect(ctx, &chains[i]); err != nil {
-			trouble = err // continue with the other chains
+			trouble = err // report this error, but continue with the other chains
 		}
 	}
 	for id, k := range c.known {
@@ -132,7 +135,7 @@ func (c *Chains) look() error {
 }
 
 // connect makes a client for a chain that is new, or whose addresses or width have changed. The
-// order of the addresses matters, because clients begin with the first.
+// order of the addresses also counts, because a client begins with the first address.
 func (c *Chains) connect(ctx context.Context, chain *admin.Chain) error {
 	addresses, err := fromadmin.Addresses(chain)
 	if err != nil {
@@ -159,8 +162,8 @@ func (c *Chains) connect(ctx context.Context, chain *admin.Chain) error {
 	return nil
 }
 
-// replace gives the network another client for a chain, and closes the old one when calls under way
-// with it have ended.
+// replace gives the network another client for a chain, and closes the old client when its calls
+// under way have ended.
 func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	old := c.network.Set(id, made, size)
 	if old == nil {
@@ -175,8 +178,9 @@ func (c *Chains) replace(id uint8, made *client.Client, size int) {
 	})
 }
 
-// Evict implements guarded.Evictor: it asks the controller to take a key out of the network, in the
-// background, once a second at most. A forged slot is logged once for each placement.
+// Evict implements guarded.Evictor. In the background, it asks the controller to remove a key from
+// the switches. For each placement, it does so at most once a second. A forged slot is logged once
+// for each placement.
 func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +200,8 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	}
 	c.evicted[key.ID] = evicted{now, was.told}
 	if fault == placement.SlotUnreachable {
-		fault = placement.NoFault // NoFault has the same effect, and earlier controllers know it
+		// NoFault has the same effect, and controllers of earlier versions know it
+		fault = placement.NoFault
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)

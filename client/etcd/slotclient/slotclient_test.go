@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// member answers reads at a loopback address with its own value, as a switch does.
+// member starts a simulated switch at a loopback address. It answers every read with the given
+// value.
 func member(t *testing.T, value string) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -106,14 +107,15 @@ func (c *controller) counts() (opened, closed int, evicted []admin.PlacementEvic
 	return c.opened, c.closed, c.evicted
 }
 
-// waitFor waits at most 10 s.
+// waitFor waits at most 10 s until the function `is` returns true.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what, is)
 }
 
-// Reads go to the chain's address from the controller, and continue while the controller does not
-// answer. Sessions are released. The removal of a key is requested once a second at most.
+// Reads go to the chain's address that the controller has named, and continue while the controller
+// does not answer. Close releases the sessions. The removal of a key is requested at most once a
+// second.
 func TestFollow(t *testing.T) {
 	chain := func(address string) admin.Chain {
 		return admin.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
@@ -146,7 +148,8 @@ func TestFollow(t *testing.T) {
 	c.down = true
 	c.mu.Unlock()
 	time.Sleep(1200 * time.Millisecond)
-	waitFor(t, "reads without the controller", reads("two")) // one reply may be late on a busy machine
+	// On a busy machine, a reply may be late.
+	waitFor(t, "reads without the controller", reads("two"))
 	c.mu.Lock()
 	c.down = false
 	c.mu.Unlock()
@@ -174,11 +177,11 @@ func TestFollow(t *testing.T) {
 	if len(c.hosts) != 1 || !c.hosts["127.0.0.1"] {
 		t.Errorf("sessions were leased to %v, want this host, 127.0.0.1", c.hosts)
 	}
-	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // does nothing
+	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // after Close, Evict does nothing
 }
 
-// TestForgedIsTold: a forged slot is logged once for each placement. The controller is asked once a
-// second at most, however often the slot is found.
+// TestForgedIsTold checks that a forged slot is logged once for each placement. However often
+// gateways find the slot, they ask the controller at most once a second.
 func TestForgedIsTold(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0

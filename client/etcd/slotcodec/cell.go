@@ -10,17 +10,17 @@ import (
 // Kind is the kind of a cell.
 type Kind uint8
 
-// The kinds. Their numbers are the first bytes of the cells, except for a value's, which says how
-// it is compressed.
+// These are the kinds of cells. The kind's number is the first byte of the cell. The first byte of
+// a value can also be the constant compressed.
 const (
-	Clear  Kind = 1 // nothing is known
-	Value  Kind = 2 // what etcd has
-	Absent Kind = 4 // etcd has no such key
+	Clear  Kind = 1 // nothing is known about the key
+	Value  Kind = 2 // the key's value in etcd
+	Absent Kind = 4 // the key does not exist in etcd
 	Guard  Kind = 5 // a gateway is about to change the key in etcd, or has just done so
 	Unfit  Kind = 6 // the key's value cannot be stored in the slot
 )
 
-// compressed is the first byte of a compressed value.
+// compressed is the first byte of a cell whose value is compressed.
 const compressed = 3
 
 func (k Kind) String() string {
@@ -39,25 +39,26 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Cell is the content of a slot. Its kind determines which fields have a meaning; the others are
-// zero.
+// Cell is the content of a slot. Its kind determines which fields are used. Unused fields are zero.
 type Cell struct {
 	Kind Kind
 
-	// For a value, as in etcd's KeyValue. Version, the number of changes since the key's creation,
-	// is at most Mod - Create + 1.
+	// Create, Mod and Version belong to a value, as in etcd's KeyValue. Version is the number of
+	// changes since the key's creation, and is at most Mod - Create + 1.
 	Create, Mod, Version int64
 	Value                []byte
 
-	// Revision is a revision of etcd at which the key was absent.
+	// Revision belongs to an absent key. It is a revision of etcd at which the key did not exist.
 	Revision int64
 
-	// For a guard: the lease of the session that took it, and the session's number for the write.
+	// Lease and Number belong to a guard. Lease is the session that has taken the guard, and Number
+	// is the session's number for the write.
 	Lease  int64
 	Number uint64
 }
 
-// MaxNumber is the largest number of a guard: with it, and any lease, a guard has GuardSize bytes.
+// MaxNumber is the largest number of a guard. With a number up to MaxNumber and any lease, a guard
+// has at most GuardSize bytes.
 const MaxNumber = 1<<42 - 1
 
 // GuardSize is the maximum length of a guard. A sealed slot has at least this much space in
@@ -67,14 +68,14 @@ const GuardSize = 16
 // MaxValue is the largest uncompressed value, in bytes, that Encode accepts and Decode returns.
 const MaxValue = 64 << 10
 
-// The kinds of failure; errors wrap one of them.
+// These are the kinds of failures. The package's errors wrap one of them.
 var (
-	// ErrTooLarge: the value does not fit into the slot.
+	// ErrTooLarge means that the value does not fit into the slot.
 	ErrTooLarge = errors.New("too large for the slot")
-	// ErrMalformed: these bytes are not a cell.
+	// ErrMalformed means that the bytes are not a cell.
 	ErrMalformed = errors.New("malformed cell")
-	// ErrDictionary: the value is compressed with a dictionary that is not known here. A
-	// *DictionaryError wraps it and says which one.
+	// ErrDictionary means that the value is compressed with a dictionary that the codec does not
+	// have. A *DictionaryError wraps it and names the dictionary.
 	ErrDictionary = errors.New("unknown dictionary")
 )
 
@@ -91,8 +92,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Encode encodes a cell in at most size bytes. It fails with ErrTooLarge if a value does not fit,
-// and in no other case.
+// Encode encodes a cell in at most size bytes. It fails with ErrTooLarge only if a value does not
+// fit.
 func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	if err := cell.check(); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (c *Codec) Encode(cell Cell, size int) ([]byte, error) {
 	return b, nil
 }
 
-// check reports what is wrong with a cell, if anything.
+// check returns an error if a cell is not valid.
 func (c *Cell) check() error {
 	want := Cell{Kind: c.Kind}
 	switch c.Kind {
@@ -201,13 +202,13 @@ func (c *Codec) Decode(b []byte) (Cell, error) {
 	return cell, nil
 }
 
-// reader reads numbers from the front of bytes, until one is malformed.
+// reader reads numbers from the beginning of bytes. It stops at the first malformed number.
 type reader struct {
 	rest []byte
 	err  error
 }
 
-// number reads a varint in its shortest form that fits in an int64.
+// number reads a varint. The varint must have its shortest form and fit in an int64.
 func (r *reader) number() int64 {
 	if r.err != nil {
 		return 0

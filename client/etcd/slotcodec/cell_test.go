@@ -28,7 +28,7 @@ func codec(t testing.TB, dictionaries ...[]byte) *Codec {
 	return c
 }
 
-// Every kind has the bytes that doc.go says, and comes back from them.
+// Every kind of cell is encoded as doc.go says, and is decoded to the same cell.
 func TestEncoding(t *testing.T) {
 	c := codec(t)
 	for _, test := range []struct {
@@ -54,14 +54,15 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// A value is compressed where that is smaller; what does not fit says so.
+// A value is compressed if that makes it smaller. Encode returns ErrTooLarge for a value that does
+// not fit.
 func TestSizes(t *testing.T) {
 	c := codec(t)
 	long := []byte(strings.Repeat("the same again ", 100))
 	for _, test := range []struct {
 		value []byte
 		size  int
-		kind  byte // of the bytes; 0: it does not fit
+		kind  byte // first byte of the cell; 0 if the value does not fit
 	}{
 		{[]byte("0123456789ab"), 16, 2},
 		{[]byte("0123456789abc"), 16, 0},
@@ -139,7 +140,8 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%+v: encoded as %x, %v", cell, b, err)
 		}
 	}
-	// Two frames, and one that would become larger than is allowed.
+	// The first cell has two zstd frames. The second has a frame whose content would be larger than
+	// MaxValue.
 	frame := func(value []byte) []byte { return append([]byte{compressed, 5, 0, 1}, c.compress(value, 1<<20)...) }
 	two := append(frame(make([]byte, 100)), append([]byte(magic), frame(make([]byte, 100))[4:]...)...)
 	big, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false))
@@ -154,7 +156,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// What can be decoded can be encoded, and is the same then.
+// If bytes can be decoded, the result can be encoded and decoded again, and does not change.
 func FuzzDecode(f *testing.F) {
 	c := codec(f)
 	for _, cell := range []Cell{
@@ -206,7 +208,8 @@ func export(t testing.TB) (values [][]byte) {
 	return values
 }
 
-// How many of a real cluster's values fit, with a dictionary that was trained on every other one.
+// This test checks how many values of a real cluster fit into slots. The dictionary is trained on
+// one half of the values, and the other half is tested.
 func TestDictionaryOnExport(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("with the race detector this takes a minute; make test runs it without")
@@ -244,7 +247,7 @@ func TestDictionaryOnExport(t *testing.T) {
 	without, with := codec(t), codec(t, d)
 	t.Logf("%d values to train on, %d others; the dictionary has %d bytes", len(train), len(held), len(d))
 	for _, test := range []struct{ size, atLeast int }{{128, 30}, {512, 93}, {1024, 96}} {
-		room := test.size - SealOverhead // in a slot of that size, sealed
+		room := test.size - SealOverhead // the seal takes part of the slot
 		a, b := share(without, room), share(with, room)
 		t.Logf("in a slot of %5d bytes fit, sealed: compressed without a dictionary %3d %%, with it %3d %%", test.size, a, b)
 		if b < test.atLeast || b < a {
@@ -288,8 +291,8 @@ func TestTrainRefuses(t *testing.T) {
 	}
 }
 
-// A codec that does not know a dictionary says which it needs, and a library that is asked for it
-// has it then.
+// If a codec does not know a dictionary, its error names the dictionary. A library then reads this
+// dictionary from etcd when Want is called.
 func TestLibrary(t *testing.T) {
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(),
 		LogOutput: filepath.Join(t.TempDir(), "log")})
@@ -336,7 +339,7 @@ func TestLibrary(t *testing.T) {
 	if ok, err := reader.Want(t.Context(), 7); ok || err != nil {
 		t.Errorf("a dictionary that nobody has: %v, %v", ok, err)
 	}
-	// One that is none does not keep the others from being used.
+	// If the value of one key is not a dictionary, the other dictionaries are used nevertheless.
 	if _, err := kv.Put(t.Context(), prefix+"dictionaries/3", "none"); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +355,7 @@ func TestLibrary(t *testing.T) {
 func BenchmarkEncode(b *testing.B) { benchmark(b, true) }
 func BenchmarkDecode(b *testing.B) { benchmark(b, false) }
 
-// benchmark is of a pod's value.
+// benchmark measures the encoding, or the decoding, of the value of a pod.
 func benchmark(b *testing.B, encode bool) {
 	values := export(b)
 	d, err := Train(values, 1, DictionarySize)
@@ -383,7 +386,8 @@ func benchmark(b *testing.B, encode bool) {
 	}
 }
 
-// Package slotcodec reads the beginnings of the same bytes.
+// ReadSlot reads the same kind and revision from the beginning of a cell as Decode from the whole
+// cell.
 func TestSameKinds(t *testing.T) {
 	c := codec(t)
 	long := bytes.Repeat([]byte("long "), 50)

@@ -7,27 +7,28 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// level is a compromise: each write compresses a value once, in about 30 us for a pod; the best
-// level needs tables of 40 MB.
+// level is the compression level. It is a compromise. Each write compresses a value once, which
+// takes about 30 us for a pod. The best level would need tables of 40 MB.
 const level = zstd.SpeedBetterCompression
 
-// magic begins a zstd frame (RFC 8878, 3.1.1: 0xFD2FB528, the lowest byte first).
+// magic is the number at the beginning of a zstd frame (RFC 8878, 3.1.1). It is 0xFD2FB528, with
+// the lowest byte first.
 const magic = "\x28\xb5\x2f\xfd"
 
-// workers is the number of values that are compressed, or decompressed, at the same time.
+// workers is the number of values that can be compressed, or decompressed, at the same time.
 const workers = 2
 
 // Codec encodes and decodes cells with the dictionaries that it was made with. It does not change
 // and is safe for concurrent use.
 type Codec struct {
-	newest  uint32 // newest version of the dictionaries; 0: none
+	newest  uint32 // version of the newest dictionary; 0 if there is none
 	known   map[uint32]bool
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 }
 
-// NewCodec makes a codec that knows these dictionaries, and compresses with the one of the highest
-// version, or without one if there is none.
+// NewCodec makes a codec with the given dictionaries. It compresses with the dictionary that has
+// the highest version, or without a dictionary if there is none.
 func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	c := &Codec{known: map[uint32]bool{}}
 	encode := []zstd.EOption{zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(workers),
@@ -61,13 +62,14 @@ func NewCodec(dictionaries ...[]byte) (*Codec, error) {
 	return c, nil
 }
 
-// Newest is the version of the dictionary with which values are compressed; 0: none.
+// Newest returns the version of the dictionary with which the codec compresses values. It returns 0
+// if there is no dictionary.
 func (c *Codec) Newest() uint32 { return c.newest }
 
-// Knows reports whether the codec has a dictionary.
+// Knows reports whether the codec has the dictionary of a version.
 func (c *Codec) Knows(version uint32) bool { return c.known[version] }
 
-// Version is the version of a dictionary.
+// Version returns the version of a dictionary.
 func Version(dictionary []byte) (uint32, error) {
 	d, err := zstd.InspectDictionary(dictionary)
 	if err != nil {
@@ -110,7 +112,8 @@ func (c *Codec) decompress(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
-	if uint64(len(value)) != h.FrameContentSize { // a second frame after the first
+	if uint64(len(value)) != h.FrameContentSize {
+		// The bytes have a second frame after the first one.
 		return nil, malformed("%d bytes where %d were announced", len(value), h.FrameContentSize)
 	}
 	return value, nil

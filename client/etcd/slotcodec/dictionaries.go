@@ -12,13 +12,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Library manages the dictionaries in etcd, under PREFIX dictionaries/VERSION, and a codec with the
-// dictionaries as of the last read. It is safe for concurrent use.
+// Library manages the dictionaries in etcd, whose keys are PREFIX dictionaries/VERSION. It provides
+// a codec with the dictionaries that it has last read. It is safe for concurrent use.
 type Library struct {
 	kv     clientv3.KV
 	prefix string // prefix of the dictionaries' keys
 	codec  atomic.Pointer[Codec]
-	mu     sync.Mutex // held while etcd is asked
+	mu     sync.Mutex // held during a request to etcd
 }
 
 // NewLibrary makes a library that has read nothing yet. prefix is the prefix of all of the
@@ -27,20 +27,20 @@ func NewLibrary(kv clientv3.KV, prefix string) *Library {
 	l := &Library{kv: kv, prefix: prefix + "dictionaries/"}
 	c, err := NewCodec()
 	if err != nil {
-		panic(err) // cannot fail: its options are constants
+		panic(err) // this cannot fail, because the codec's options are constants
 	}
 	l.codec.Store(c)
 	return l
 }
 
-// Prefix begins the names of the dictionaries in etcd.
+// Prefix returns the prefix of the dictionaries' keys in etcd.
 func (l *Library) Prefix() string { return l.prefix }
 
-// Codec returns a codec with all dictionaries that are known here.
+// Codec returns a codec with all dictionaries that the library has read.
 func (l *Library) Codec() *Codec { return l.codec.Load() }
 
-// Load reads all dictionaries. One that cannot be used is left out, and named in the error; the
-// others are used.
+// Load reads all dictionaries. If a dictionary cannot be used, Load leaves it out, and the error
+// names it.
 func (l *Library) Load(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,9 @@ func (l *Library) load(ctx context.Context) error {
 			err = fmt.Errorf("it is version %d", version)
 		}
 		if err == nil {
-			_, err = NewCodec(kv.Value) // an error in one must not keep the others from being used
+			// NewCodec checks each dictionary separately, so that a bad dictionary does not prevent
+			// the use of the others.
+			_, err = NewCodec(kv.Value)
 		}
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("%s in etcd is no dictionary: %w", kv.Key, err))
@@ -98,8 +100,8 @@ func (l *Library) Want(ctx context.Context, version uint32) (bool, error) {
 	return l.Codec().Knows(version), err
 }
 
-// Publish trains a dictionary of the next free version from samples, puts it into etcd, and returns
-// its version and size.
+// Publish trains a dictionary from samples and gives it the next free version. It writes the
+// dictionary to etcd, and returns its version and size.
 func (l *Library) Publish(ctx context.Context, samples [][]byte, size int) (version uint32, bytes int, err error) {
 	fail := func(err error) (uint32, int, error) {
 		return 0, 0, fmt.Errorf("putting a dictionary into etcd: %w", err)

@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// Sealed is set in the first byte of a slot that a gateway has written: only gateways can open what
-// follows its head (client/etcd/seal).
+// Sealed is a bit in the first byte of a slot. It is set if a gateway has written the slot. Only
+// gateways can decrypt the bytes after the head (client/etcd/seal).
 const Sealed = 0x80
 
-// SealOverhead is how many bytes sealing adds to a cell: 5 for the number of the key, 12 for the
-// nonce, 16 for the tag.
+// SealOverhead is the number of bytes that sealing adds to a cell. The number of the key takes 5
+// bytes, the nonce 12, and the tag 16.
 const SealOverhead = 33
 
-// LeastSlot is how many bytes a slot must hold for etcd's keys: the size of the longest guard,
-// sealed.
+// LeastSlot is the minimum size in bytes of a slot for etcd's keys. It is the size of the longest
+// guard when it is sealed.
 const LeastSlot = GuardSize + SealOverhead
 
-// Unsealed is the only valid content of a slot that is not sealed: Clear, as placement writes it
-// when it makes a slot. It is valid only in the version that the placement names
-// (placement.Entry.Version).
+// Unsealed is the only valid content of a slot that is not sealed. It is a cell of kind Clear,
+// which placement writes when it creates a slot. It is valid only in the version that the placement
+// names (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
-// ReadSlot reads the head of a slot, which is in plain text: its kind and, for a Value and an
-// Absent, the revision that follows (an unsigned varint). The revision is the value's mod revision,
-// or one at which the key was known not to exist. size is the length of the head in bytes. Only
-// gateways can tell whether the head is true.
+// ReadSlot reads the head of a slot, which is not encrypted. The head has the kind and, for a Value
+// and an Absent, a revision as an unsigned varint. The revision is the value's mod revision, or a
+// revision at which the key did not exist. size is the length of the head in bytes. Only gateways
+// can tell whether the head is genuine.
 func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	if len(slot) == 0 {
 		return 0, 0, 0, fmt.Errorf("%w: a slot without a byte", ErrMalformed)
@@ -46,8 +46,9 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	return 0, 0, 0, fmt.Errorf("%w: a slot of %v", ErrMalformed, kind)
 }
 
-// CheckSlot checks the content that a slot has in a version, without opening it, for signs that no
-// gateway and no placement has written it. made is the version in which placement made the slot.
+// CheckSlot looks for signs that neither a gateway nor placement has written the content of a slot.
+// It does not need the sealing key. version is the slot's version, and made is the version in which
+// placement created the slot.
 func CheckSlot(slot []byte, version, made uint64) error {
 	if string(slot) == Unsealed {
 		if version != made {

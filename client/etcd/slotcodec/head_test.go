@@ -35,8 +35,8 @@ func TestReadSlot(t *testing.T) {
 	}
 }
 
-// What shows without a key that no gateway has written it; and that a slot without a seal holds in
-// one version.
+// CheckSlot recognizes some forged content without a sealing key. It accepts a slot without a seal
+// only in one version.
 func TestCheckSlot(t *testing.T) {
 	seal := string(make([]byte, SealOverhead))
 	const made = 1<<48 | 7

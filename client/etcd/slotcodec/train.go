@@ -10,14 +10,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// DictionarySize is how many bytes of values a dictionary has, by default.
+// DictionarySize is the default number of bytes of values in a dictionary.
 const DictionarySize = 16 << 10
 
 const (
-	minSamples = 16   // fewer values are not a representative sample
-	maxSamples = 4096 // maximum number of samples from which the entropy tables are made
-	judges     = 128  // number of samples whose compressed size judges a candidate
-	candidates = 48   // candidates tried in each round
+	minSamples = 16 // with fewer values, the samples are not representative
+	// maximum number of samples from which the dictionary's entropy tables are made
+	maxSamples = 4096
+	judges     = 128 // number of samples whose compressed size decides how good a candidate is
+	candidates = 48  // number of candidates that are tried in each round
 	trainSeed  = 0x4E43
 )
 
@@ -41,15 +42,16 @@ func ReadExport(r io.Reader) ([]KV, error) {
 	return export.KVs, nil
 }
 
-// Train makes a dictionary of the given version (1 or more) and about size bytes of values, from
-// samples of the values to be compressed.
+// Train makes a dictionary from samples of the values that will be compressed. The dictionary gets
+// the given version, which must be at least 1, and has about size bytes of values.
 //
-// The dictionary's content is whole samples. Each is the one that, for its own size, reduces the
-// size of all others most. If objects are near copies of each other, as Kubernetes' are, that is
-// better than the frequent fragments that zstd's own trainers collect: a pod's siblings take 135
-// bytes with one pod in the dictionary, and 450 with the fragments that klauspost's trainer chose.
-// The samples closest to all others come last, where they are cheapest to refer to. The same
-// samples give the same dictionary.
+// The dictionary consists of whole samples. Train chooses the samples that, in relation to their
+// own size, most reduce the compressed size of all other samples. zstd's own trainers collect
+// frequent fragments instead. If objects are near copies of each other, as in Kubernetes, whole
+// samples are better. For example, similar pods take 135 bytes each with one pod in the dictionary,
+// and 450 bytes with the fragments that klauspost's trainer chose. The samples that are most
+// similar to all others come last, because references to the end of a dictionary are shortest. The
+// same samples always give the same dictionary.
 func Train(samples [][]byte, version uint32, size int) ([]byte, error) {
 	if version == 0 {
 		return nil, errors.New("training a dictionary: its version must be 1 or more")
@@ -117,7 +119,7 @@ func choose(r *rand.Rand, samples [][]byte, size int) ([]byte, error) {
 	return history, nil
 }
 
-// total is the size of all samples, each compressed with this history.
+// total returns the sum of the sizes of all samples, each compressed with this history.
 func total(samples [][]byte, history []byte) (int, error) {
 	o := []zstd.EOption{zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1),
 		zstd.WithSingleSegment(true), zstd.WithEncoderLevel(zstd.SpeedFastest)}

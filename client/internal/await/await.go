@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Until waits until so returns true. It fails the test when the limit is exceeded.
+// Until waits until the function `so` returns true. It fails the test if that takes longer than
+// `limit`. `what` names the awaited condition in the failure.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {

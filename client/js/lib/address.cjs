@@ -10,8 +10,8 @@ const DEFAULT_SOCKET = '/run/netcraq/node.sock'
 const SOCKET_VARIABLE = 'NETCRAQ_NODE_SOCKET'
 
 /**
- * findSocket returns the address of a program's server: $NETCRAQ_NODE_SOCKET, otherwise the socket
- * of a running `netcraq dev` of this user, otherwise DEFAULT_SOCKET.
+ * findSocket returns the address of a program's server. It is $NETCRAQ_NODE_SOCKET, otherwise the
+ * socket of a running `netcraq dev` of this user, otherwise DEFAULT_SOCKET.
  */
 function findSocket() {
   if (process.env[SOCKET_VARIABLE]) return process.env[SOCKET_VARIABLE]
@@ -31,8 +31,8 @@ function findSocket() {
 }
 
 /**
- * parse reads the address of the server, a path or "tcp://host:port", and returns the options of
- * net.connect. Without an address it uses findSocket.
+ * parse parses the address of the server, which is a path or "tcp://host:port". It returns the
+ * options for net.connect. Without an address, it calls findSocket.
  */
 function parse(place) {
   const text = place || findSocket()

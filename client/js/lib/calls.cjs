@@ -5,15 +5,15 @@ const { randomBytes } = require('node:crypto')
 const { Code, NodeError, OutcomeUnknown, fromAnswer } = require('./errors.cjs')
 const { Transport } = require('./transport.cjs')
 
-// The server's default and maximum; see api/nodeapi/nodeapi.go.
+// The default and the maximum timeout of the server, in milliseconds; see api/nodeapi/nodeapi.go.
 const DEFAULT_TIMEOUT = 5_000
 const MAX_TIMEOUT = 60_000
 const MAX_MESSAGE = 256 << 10
 const MAX_IN_FLIGHT = 512
 // Maximum number of calls that wait for room.
 const MAX_QUEUED = 65_536
-// The server knows best whether a timed-out call was executed, so it gets this many more
-// milliseconds to answer.
+// The client waits this many milliseconds longer than the server, because the server knows best
+// whether a call that timed out was executed.
 const GRACE = 200
 const HELLO_TIMEOUT = 5_000
 // Milliseconds to wait for the first connection before a warning is logged.
@@ -24,10 +24,11 @@ const ADVICE =
 const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 
-// The kinds of calls. write: the call has a side effect, so it must be executed only once. again:
-// the write may nevertheless be executed twice, because an unknown lease expires by itself. lane:
-// calls that wait for other callers have their own lane, so that they do not take the room of
-// other calls. Calls that renew leases or release something wait for no room.
+// These are the kinds of calls. If write is true, the call has a side effect, so it must be
+// executed only once. If again is true, the write may nevertheless be executed twice, because a
+// lease that the client does not know expires by itself. Calls that wait for other callers have
+// their own lane, so that they do not take the room of other calls. Calls that renew leases or
+// release something need no room.
 const READ = { lane: 0, write: false, again: false }
 const WRITE = { lane: 0, write: true, again: false }
 const GRANT = { lane: 0, write: true, again: true }
@@ -35,7 +36,7 @@ const WAIT = { lane: 1, write: true, again: false }
 const KEEP = { lane: 2, write: false, again: false }
 const RETURN = { lane: 2, write: true, again: false }
 
-/** Errors of hello after which another attempt would fail, too. */
+/** Errors of hello after which another attempt would also fail. */
 const FINAL = new Set([Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
 
 /** Call is a request. It may be sent over several connections until it is answered. */
@@ -47,13 +48,15 @@ class Call {
     this.deadline = deadline
     this.resolve = resolve
     this.reject = reject
-    this.tail = '' // follows data in the request
+    this.tail = '' // text that follows the data in the request
     this.decode = null
-    this.late = null // gets the data of an answer that arrives after the call has failed
+    // function that gets the data of an answer if the answer arrives after the call has failed
+    this.late = null
     this.once = 0
-    this.identity = null // identity under which it was sent first
-    this.sent = false // it was sent over the connection on which it waits
-    this.maybe = false // it was sent over a connection that has ended, so it may have been executed
+    this.identity = null // identity under which the call was sent first
+    this.sent = false // whether the call was sent over the connection on which it waits
+    // whether the call was sent over a connection that has ended, so that it may have been executed
+    this.maybe = false
     this.settled = false
     this.id = 0
     this.reads = 0
@@ -61,7 +64,7 @@ class Call {
   }
 }
 
-/** Lane bounds the number of calls in flight. Further calls wait in it. */
+/** Lane bounds the number of calls in flight. Further calls wait in the lane. */
 class Lane {
   constructor(limit) {
     this.limit = limit
@@ -87,7 +90,9 @@ class Lane {
     return call
   }
 
-  /** sweep drops waiting calls that have timed out, and returns their number. */
+  /**
+   * sweep drops the waiting calls that have timed out, and returns how many calls it has dropped.
+   */
   sweep() {
     const before = this.waiting
     this.queue = [...this.each()]
@@ -106,7 +111,10 @@ class Lane {
   }
 }
 
-/** Identity is a name of this client, with the numbers of the writes under it. */
+/**
+ * Identity is a name of this client. It assigns the numbers of the writes that the client sends
+ * under this name.
+ */
 class Identity {
   constructor() {
     this.name = randomBytes(16).toString('hex')
@@ -116,8 +124,8 @@ class Identity {
   }
 
   /**
-   * take returns the next number. The server keeps its answers from the first unanswered number on,
-   * however long that one takes, within the server's own bound.
+   * take returns the next number. The server keeps its answers, beginning with the first number
+   * that is unanswered, within the server's own bound.
    */
   take() {
     const number = this.next++
@@ -148,10 +156,11 @@ class Link {
 /**
  * Calls carries calls and streams (watches) to the server and back. It connects, connects again,
  * bounds the number of calls in flight, and applies timeouts. A write has a number, `once`, under
- * the client's identity. It is sent again under the same number after a connection was lost.
+ * the client's identity. After a connection was lost, the write is sent again under the same
+ * number.
  */
 class Calls {
-  /** events has the functions connected(hello) and disconnected(error). */
+  /** events is an object with the functions connected(hello) and disconnected(error). */
   constructor(address, options, events) {
     this.address = address
     this.events = events
@@ -167,7 +176,7 @@ class Calls {
     this.links = new Set()
     this.hello = null
     this.lanes = [new Lane(this.bound), new Lane(this.bound), new Lane(Infinity)]
-    this.queued = 0 // number of waiting calls in all lanes
+    this.queued = 0 // total number of waiting calls in all lanes
     this.streams = new Set()
     this.nextId = 1
     this.lastFailure = null
@@ -188,8 +197,8 @@ class Calls {
   // ---- Calls ----
 
   /**
-   * call calls a function. data is JSON. late gets an answer that arrives after the call has
-   * failed.
+   * call calls a function of the node API. data is JSON. The function late gets an answer that
+   * arrives after the call has failed.
    */
   call(func, data, kind, decode, options, late) {
     return new Promise((resolve, reject) => {
@@ -198,8 +207,8 @@ class Calls {
       if (!(timeout > 0 && timeout <= MAX_TIMEOUT)) {
         return reject(new NodeError(Code.INVALID_ARGUMENT, `a time-out of ${timeout} ms is not one of 1 to ${MAX_TIMEOUT}`))
       }
-      // A character has at most three bytes, and the rest of a request has far less than a
-      // kilobyte.
+      // In UTF-8, each character of data has at most three bytes. The other parts of a request have
+      // far less than a kilobyte.
       if (data.length > (MAX_MESSAGE - 1024) / 3 && Buffer.byteLength(data) > MAX_MESSAGE - 1024) {
         return reject(tooLarge(Buffer.byteLength(data)))
       }
@@ -261,7 +270,8 @@ class Calls {
   }
 
   /**
-   * forget releases a call's number: the call was not executed, or its result no longer matters.
+   * forget releases a call's number. It is used if the call was not executed, or if its result no
+   * longer matters.
    */
   forget(call) {
     if (call.once !== 0) call.identity.finish(call.once)
@@ -310,7 +320,7 @@ class Calls {
 
   refused(link, call, why) {
     if (why.code === Code.DRAINING) {
-      // It was not executed, and the next server treats it as a new request.
+      // The call was not executed, so the next server may treat it as a new request.
       this.forget(call)
       call.sent = false
       this.queued++
@@ -338,7 +348,9 @@ class Calls {
     }
   }
 
-  /** leave ends a link whose server shuts down when no call waits for an answer on it. */
+  /**
+   * leave ends a link whose server is shutting down, if no call waits for an answer on the link.
+   */
   leave(link) {
     if (link.pending.size === 0 && this.link !== null && this.link !== link) link.transport.end()
   }
@@ -369,7 +381,10 @@ class Calls {
     if (next !== Infinity && !this.closed) this.wakeBy(next)
   }
 
-  /** expire fails a call that has timed out, and ends a connection that was silent meanwhile. */
+  /**
+   * expire makes a call that has timed out fail. If the connection was silent meanwhile, expire
+   * ends the connection.
+   */
   expire(call, link) {
     const why = this.lastFailure === null ? '' : `: ${this.lastFailure.message}`
     if (this.mayBeDone(call)) {
@@ -392,12 +407,17 @@ class Calls {
     return call.kind.write && !call.kind.again && (call.sent || call.maybe)
   }
 
-  /** cancel asks the server to end a request, and ignores the answer to that. */
+  /**
+   * cancel asks the server to end a request. It ignores the answer to the cancel request itself.
+   */
   cancel(link, id) {
     if (!link.transport.ended) link.transport.send(`{"id":${this.nextId++},"func":"cancel","data":{"id":${id}}}\n`)
   }
 
-  /** follow makes a signal cancel a call. The server then reports whether the call was executed. */
+  /**
+   * follow cancels a call when the signal aborts. The server then reports whether the call was
+   * executed.
+   */
   follow(call, signal) {
     const canceled = () => new NodeError(Code.CANCELED, 'canceled by the caller')
     if (signal.aborted) {
@@ -428,7 +448,8 @@ class Calls {
   // ---- Streams ----
 
   /**
-   * start keeps a stream open over all connections; stream.start(link) requests it on one of them.
+   * start keeps a stream open over all connections. On each connection, it calls
+   * stream.start(link), which requests the stream.
    */
   start(stream) {
     this.streams.add(stream)
@@ -451,7 +472,7 @@ class Calls {
 
   // ---- Connections ----
 
-  /** connect connects for the first time, within the given milliseconds. */
+  /** connect makes the first connection, within the given number of milliseconds. */
   async connect(within) {
     const until = performance.now() + within
     const aloud = setTimeout(() => {
@@ -482,7 +503,7 @@ class Calls {
           ADVICE,
         )
       }
-      // It tries once more at the end of the time, however long the next pause would be.
+      // The pause ends at the end of the time, so that there is one more attempt then.
       await new Promise((resolve) => setTimeout(resolve, Math.min(jitter(backoff), left)))
     }
   }
@@ -519,7 +540,7 @@ class Calls {
     return link
   }
 
-  /** use makes a link the current one, and sends all waiting calls on it. */
+  /** use makes a link the current link, and sends all waiting calls on it. */
   use(link) {
     if (this.closed || link.lost) {
       link.transport.destroy(closedError())
@@ -534,8 +555,8 @@ class Calls {
       }
     }
     if (!known && link.identity.next > 1) {
-      // The server that knew this identity may come back, and would not know calls that were sent
-      // under it to this server.
+      // The old server, which knows this identity, may come back. It would not know calls that are
+      // sent to the new server under the same identity.
       if (this.identity === link.identity) this.identity = new Identity()
       link.transport.end()
       throw new Anew('the server was started anew')
@@ -547,7 +568,7 @@ class Calls {
     link.since = performance.now()
     link.draining = link.hello.draining === true
     if (link.hello.inFlight > 0) {
-      // The other quarter is for calls that wait for no room.
+      // The remaining quarter is for calls that need no room.
       const limit = Math.max(1, Math.min(this.bound, Math.floor((link.hello.inFlight * 3) / 8)))
       this.lanes[READ.lane].limit = this.lanes[WAIT.lane].limit = limit
     }
@@ -571,7 +592,8 @@ class Calls {
       call.sent = false
       if (call.kind.write) call.maybe = true
       if (call.maybe && this.link !== null && this.link !== link) {
-        // The present connection was made earlier, and its server may never have known this call.
+        // The present connection was made before this link was lost, so its server may not know
+        // this call.
         if (!call.kind.again) {
           this.fail(call, lostAnswers(call))
           continue
@@ -597,8 +619,8 @@ class Calls {
   }
 
   /**
-   * reconnect connects again, after a pause, until it is connected or closed. While a server that
-   * shuts down is in use, it looks for the successor.
+   * reconnect connects again, after a pause, until it is connected or closed. While the present
+   * server is shutting down, it looks for the next server.
    */
   reconnect() {
     if (this.connecting || this.closed) return
@@ -643,8 +665,8 @@ class Calls {
   }
 
   /**
-   * refuse accepts no more calls except those of closing. Watches and calls that wait for other
-   * callers end.
+   * refuse makes all further calls fail, except for the calls that close makes. It ends watches,
+   * and calls that wait for other callers.
    */
   refuse() {
     this.closing = true
@@ -659,7 +681,10 @@ class Calls {
     }
   }
 
-  /** close waits for calls under way, at most the given milliseconds, and ends the client. */
+  /**
+   * close waits for calls under way, at most for the given number of milliseconds, and ends the
+   * client.
+   */
   async close(within) {
     if (this.underWay()) {
       await new Promise((resolve) => {
@@ -690,7 +715,7 @@ class Calls {
         else this.fail(call, new OutcomeUnknown(`the client was closed before ${call.func} was answered`))
       }
       link.transport.end()
-      // Do not wait for a server that does not close its side.
+      // The timer limits the wait for a server that does not close its side.
       setTimeout(() => link.transport.destroy(closedError()), 1_000).unref()
     }
     this.failQueued(closedError())

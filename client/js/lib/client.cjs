@@ -13,9 +13,9 @@ const { ServiceWatch, Watch } = require('./watch.cjs')
 const { version: VERSION } = require('../package.json')
 
 const DEFAULT_TTL = 10_000
-// Longest wait of one request for a lock; the next request continues.
+// Milliseconds that one request waits for a lock at most. Then the request is repeated.
 const LONGEST_WAIT = 50_000
-// Errors of lock after which certainly nothing is bound to its lease.
+// Errors of a lock request after which certainly nothing is bound to the request's lease.
 const REFUSED = new Set([
   Code.NOT_HELD, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT, Code.TOO_LARGE, Code.NO_ROOM, Code.QUOTA_EXCEEDED,
   Code.UNAVAILABLE, Code.CLOSED,
@@ -28,7 +28,7 @@ const CONNECT_OPTIONS = [
 const CLOSE_WAIT = 10_000
 
 const MAX_MANY = 256
-// Number of names that the server examines for one page of a list.
+// Number of names that the server examines for each page when the client lists all keys.
 const MAX_LIST = 256
 
 const versionOf = (answer) => answer.version
@@ -43,8 +43,8 @@ const transacted = (answer) => ({
 const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version })
 
 /**
- * Client gives access to the node API. The last argument of its methods is options: `namespace`
- * (default: the client's), `timeout` in milliseconds, `signal` (an AbortSignal).
+ * Client gives access to the node API. The last argument of its methods is an object with options:
+ * `namespace` (by default the client's), `timeout` in milliseconds, and `signal` (an AbortSignal).
  */
 class Client extends EventEmitter {
   constructor(options) {
@@ -247,8 +247,8 @@ class Client extends EventEmitter {
   }
 
   /**
-   * giveBack releases the lock, leadership or permit of a token, for Held and for callers that kept
-   * a token.
+   * giveBack releases the lock, leadership or permit with a token. Held uses it, and so may callers
+   * that have kept a token.
    */
   async giveBack(func, what, token, options) {
     known(func, options)
@@ -330,8 +330,8 @@ function lease(options) {
 }
 
 /**
- * comparison encodes a condition of a transaction. The server refuses an object with several
- * conditions.
+ * comparison encodes a condition of a transaction. If the object has several conditions, the server
+ * refuses it.
  */
 function comparison(one) {
   onlyKnown('transact: compare', one, ['key', 'version', 'value', 'absent'])

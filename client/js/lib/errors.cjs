@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// The kinds of failures: the codes of the node API (api/nodeapi/nodeapi.go), and CLOSED, which only
-// this library uses.
+// These are the kinds of failures. They are the codes of the node API (api/nodeapi/nodeapi.go), and
+// CLOSED, which only this library uses.
 const Code = Object.freeze({
   INVALID_ARGUMENT: 'invalid_argument',
   TOO_LARGE: 'too_large',
@@ -21,7 +21,10 @@ const Code = Object.freeze({
   CLOSED: 'closed',
 })
 
-/** NodeError is a failed call. `code` is the kind of failure, `do` the advice. */
+/**
+ * NodeError is the error of a failed call. `code` is the kind of failure, and `do` says what the
+ * program can do.
+ */
 class NodeError extends Error {
   constructor(code, message, advice) {
     super(message)
@@ -39,7 +42,7 @@ class OutcomeUnknown extends NodeError {
 }
 OutcomeUnknown.prototype.name = 'OutcomeUnknown'
 
-/** fromAnswer makes an error from an answer's error. */
+/** fromAnswer makes a NodeError from the error in an answer. */
 function fromAnswer(error) {
   const { code, message, do: advice } = typeof error === 'object' ? error : { message: String(error) }
   if (code === Code.OUTCOME_UNKNOWN) return new OutcomeUnknown(message, advice)
@@ -47,8 +50,8 @@ function fromAnswer(error) {
 }
 
 /**
- * ofOlderServer returns why a function failed; if the server is too old for it, the message says
- * so.
+ * ofOlderServer returns the error of a function that failed. If the server is too old for the
+ * function, the message says so.
  */
 function ofOlderServer(why, func, server) {
   if (why.code !== Code.INVALID_ARGUMENT || server?.maxList) return why

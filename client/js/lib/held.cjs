@@ -6,13 +6,14 @@ const { jitter } = require('./calls.cjs')
 
 /**
  * Held is a lock, a leadership or a permit. `token` is its fencing token, a BigInt that grows with
- * each holder. When it may be lost, `lost` resolves with the reason, and `signal` aborts.
+ * each holder. When the lock, leadership or permit may be lost, `lost` resolves with the reason,
+ * and `signal` aborts.
  */
 class Held {
   constructor(client, back, answer, kept, options) {
     this.client = client
     this.back = back
-    this.kept = kept // null: the caller provided the lease
+    this.kept = kept // null if the caller provided the lease
     this.options = { namespace: options?.namespace }
     this.name = answer.name
     this.token = BigInt(answer.token)
@@ -80,7 +81,10 @@ class Leadership extends Held {
 /** Permit is a held permit of a semaphore. */
 class Permit extends Held {}
 
-/** Registration is an instance of a service. If its lease is lost, it is registered again. */
+/**
+ * Registration is an instance of a service. If its lease is lost, the client registers the instance
+ * again.
+ */
 class Registration {
   constructor(client, data, ttl, options) {
     this.client = client
@@ -132,7 +136,7 @@ class Registration {
     if (this.over) return
     this.over = true
     this.client.held.delete(this)
-    // its lease has expired, and the instance with it
+    // The lease has expired, and the instance has expired with it.
     if (this.ownLease === undefined && this.kept === null) return
     try {
       await this.client.deregister(this.service, this.instance, this.data.lease, { ...this.options, ...options })

@@ -8,8 +8,8 @@ const MAX_IDLE = 4
 
 /**
  * KeptLease is a lease that the client made for a single lock or registration, and keeps alive.
- * `until` is its end by this side's clock. It is never later than the end by the server's clock,
- * because it counts from before the request that renewed the lease.
+ * `until` is when the lease ends, on the client's clock. The lease never ends earlier at the
+ * server, because `until` counts from the time before the request that renewed the lease.
  */
 class KeptLease {
   constructor(leases, granted, kind, began) {
@@ -17,8 +17,8 @@ class KeptLease {
     this.id = granted.lease
     this.ttl = granted.ttl
     this.kind = kind
-    this.gone = null // why it has expired
-    this.lost = null // called when it has expired
+    this.gone = null // why the lease has expired
+    this.lost = null // called when the lease has expired
     this.renewing = false
     this.renewTimer = null
     this.endTimer = null
@@ -70,7 +70,7 @@ class KeptLease {
     clearTimeout(this.endTimer)
   }
 
-  /** free returns a lease to which nothing is bound. */
+  /** free gives back a lease to which nothing is bound. */
   free() {
     this.lost = null
     const { idle } = this.kind
@@ -81,7 +81,8 @@ class KeptLease {
   /** drop ends a lease to which something may be bound without the client's knowledge. */
   drop() {
     this.lost = null
-    if (this.leases.all.has(this)) this.end(this.ttl).catch(() => {}) // on failure it expires
+    // if this fails, the lease expires
+    if (this.leases.all.has(this)) this.end(this.ttl).catch(() => {})
   }
 
   async end(within) {

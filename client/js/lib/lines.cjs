@@ -7,7 +7,7 @@ const NEWLINE = 10
 
 /**
  * LineSplitter splits the bytes from a socket into lines. The buffer belongs to the socket, which
- * reuses it after push. So an incomplete line is copied, once.
+ * reuses it after push. So push copies the bytes of an incomplete line, once.
  */
 class LineSplitter {
   /** tell is called with the text of each line. max is the maximum length of a line in bytes. */
@@ -51,7 +51,7 @@ class LineSplitter {
 }
 
 function find(buffer, start, end) {
-  // The common case, a line that ends at the end of the bytes, needs no view of the buffer.
+  // In the common case, a line ends at the end of the bytes. This case needs no view of the buffer.
   if (buffer[end - 1] === NEWLINE) return buffer.indexOf(NEWLINE, start)
   const at = buffer.subarray(start, end).indexOf(NEWLINE)
   return at < 0 ? at : start + at

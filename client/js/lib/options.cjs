@@ -3,7 +3,10 @@
 
 const { Code, NodeError } = require('./errors.cjs')
 
-/** The options of every call. closing is internal: the call is made while the client is closing. */
+/**
+ * The options of every call. The option closing is internal, and allows the call while the client
+ * is closing.
+ */
 const COMMON = ['namespace', 'timeout', 'signal', 'closing']
 
 /** onlyKnown refuses unknown options, because a misspelled option would otherwise be ignored. */
@@ -15,7 +18,10 @@ function onlyKnown(what, options, names) {
   }
 }
 
-/** known is onlyKnown for a call, whose own options are in addition to those of every call. */
+/**
+ * known is like onlyKnown, but for a call. The call may have the options of every call and its own
+ * options.
+ */
 function known(what, options, ...more) {
   if (options !== undefined) onlyKnown(what, options, more.length === 0 ? COMMON : COMMON.concat(more))
 }

@@ -6,15 +6,16 @@ const { Code, NodeError } = require('./errors.cjs')
 const { LineSplitter } = require('./lines.cjs')
 
 const READ_BUFFER = 64 << 10
-// An answer may be longer than a request: a getMany can return 256 values.
+// Maximum length of an answer in bytes. An answer may be longer than a request. For example,
+// getMany can return 256 values.
 const MAX_ANSWER = 4 << 20
-// Maximum length of unsent text while the server does not read; further calls wait.
+// Maximum length of unsent text while the server does not read. Further calls wait.
 const MAX_UNSENT = 1 << 20
 
 /**
- * Transport is a connection that sends lines and receives messages. All lines of one turn of the
- * event loop are sent in one write. tell is called with each message. done is called once, with the
- * reason for the end.
+ * Transport is a connection that sends lines and receives messages. It sends all lines of one turn
+ * of the event loop in one write. It calls tell with each message. It calls done once, with the
+ * reason for the connection's end.
  */
 class Transport {
   constructor(options, tell, room, done) {
@@ -23,7 +24,8 @@ class Transport {
     this.blocked = false
     this.ended = false
     this.failure = null
-    // Counts receptions, so that a caller can detect whether something has arrived since.
+    // The number of times that data has arrived. Callers compare it with an earlier number to
+    // detect whether new data has arrived.
     this.reads = 0
     this.done = done
     this.flush = this.flush.bind(this)
@@ -86,7 +88,9 @@ class Transport {
     if (!this.socket.write(out, 'utf8')) this.blocked = true
   }
 
-  /** end closes the connection after everything was sent; destroy closes it at once. */
+  /**
+   * end closes the connection after everything was sent. In contrast, destroy closes it at once.
+   */
   end() {
     this.flush()
     this.socket.end()
@@ -103,7 +107,7 @@ function parse(line) {
     const message = JSON.parse(line)
     if (message !== null && typeof message === 'object') return message
   } catch {
-    // The error below reports the invalid line.
+    // If the line is invalid, the error below reports it.
   }
   throw new NodeError(Code.INTERNAL, `the server sent what is no message: ${JSON.stringify(line.slice(0, 80))}`)
 }

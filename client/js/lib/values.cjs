@@ -15,7 +15,7 @@ class Item {
   constructor(data) {
     this.key = data.key
     this.found = data.found === true
-    /** The value if it is UTF-8; otherwise, or without a value, undefined. */
+    /** The value as text. It is undefined if the value is not UTF-8, or if there is no value. */
     this.text = data.value
     this.version = data.version
     if (data.lease) this.lease = data.lease
@@ -24,7 +24,7 @@ class Item {
     this.#bytes = undefined
   }
 
-  /** The bytes of the value; undefined if there is none. */
+  /** The bytes of the value, or undefined if there is no value. */
   get value() {
     if (this.#bytes === undefined) {
       if (this.text !== undefined) this.#bytes = Buffer.from(this.text, 'utf8')
@@ -37,7 +37,8 @@ class Item {
 const item = (data) => new Item(data)
 
 /**
- * Event is an Item of a watch: a key's newest version, with the number of skipped earlier versions.
+ * Event is an Item that a watch reports. It is a key's newest version, with the number of versions
+ * that were skipped before it.
  */
 class Event extends Item {
   constructor(data) {
@@ -94,11 +95,14 @@ function integer(from) {
   return String(from)
 }
 
-/** compareVersions is negative if a is before b, 0 if they are equal. */
+/**
+ * compareVersions returns a negative number if a is before b, 0 if they are equal, and otherwise a
+ * positive number.
+ */
 function compareVersions(a, b) {
   if (a === b) return 0
   const [x, y] = [a.split('.'), b.split('.')]
-  // An epoch has 16 bits and a sequence 48, so both are exact numbers.
+  // An epoch has 16 bits and a sequence has 48 bits, so both are exact as JavaScript numbers.
   return x[0] - y[0] || x[1] - y[1]
 }
 

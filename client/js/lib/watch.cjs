@@ -5,19 +5,20 @@ const { Code, NodeError, fromAnswer } = require('./errors.cjs')
 const { jitter } = require('./calls.cjs')
 const { Event, compareVersions, name } = require('./values.cjs')
 
-/** After these errors, which are not a refusal, the watch is requested again. */
+/** These errors are not refusals. After them, the client requests the watch again. */
 const PASSING = new Set([Code.UNAVAILABLE, Code.TIMEOUT, Code.DRAINING, Code.INTERNAL])
-// Limits for the versions that a resumed watch sends, because the server counts each as a watch.
-// The server reports the other keys again, and the client drops known versions.
+// These limit the versions that a resumed watch sends, because the server counts each version as a
+// watch. The server reports the other keys again, and the client then drops versions that it knows.
 const MAX_AFTER = 1024
 const MAX_AFTER_BYTES = 128 << 10
 // Number of deleted keys whose versions a watch remembers.
 const MAX_GONE = 4096
 
 /**
- * Stream is a request with several answers, and an async iterator over them. On the next connection
- * it is resumed. It keeps what its reader has not taken, and newer entries replace older ones, so
- * its size is bounded.
+ * Stream is a request with several answers, and an async iterator over the answers. When the
+ * connection ends, the stream is resumed on the next connection. It stores the entries that its
+ * reader has not taken. Newer entries replace older entries of the same key, so its size is
+ * bounded.
  */
 class Stream {
   constructor(calls, func, options) {
@@ -26,11 +27,11 @@ class Stream {
     this.link = null
     this.id = 0
     this.backoff = calls.minBackoff
-    this.bare = false // it is resumed without the known versions
+    this.bare = false // whether the stream is resumed without the known versions
     this.ended = false
     this.failure = null
     this.waiting = []
-    /** Resolves when the server has begun; from then on nothing is missed. */
+    /** Resolves when the server has begun the watch. From then on, no change is missed. */
     this.started = new Promise((resolve, reject) => {
       this.begun = resolve
       this.refused = reject
@@ -43,7 +44,7 @@ class Stream {
     this.timeout = options?.timeout ?? calls.timeout
   }
 
-  /** open requests the stream, now and on each new connection. */
+  /** open requests the stream now, and again on each new connection. */
   open() {
     if (this.calls.closing) this.end(new NodeError(Code.CLOSED, 'the client is closed'))
     else if (this.signal?.aborted) this.aborted()
@@ -86,7 +87,10 @@ class Stream {
     if (message.error || message.more !== true) this.restart()
   }
 
-  /** restart requests the stream again after a pause, or on the next connection if there is none. */
+  /**
+   * restart requests the stream again after a pause. If there is no connection, it does so on the
+   * next connection.
+   */
   restart() {
     this.restartTimer = setTimeout(() => {
       if (!this.ended && this.calls.link !== null) this.start(this.calls.link)
@@ -94,7 +98,7 @@ class Stream {
     this.backoff = Math.min(this.backoff * 2, this.calls.maxBackoff)
   }
 
-  /** end ends the stream: iterators get the error why, or their end. */
+  /** end ends the stream. Iterators get the error why if there is one; otherwise they end. */
   end(why) {
     if (this.ended) return
     this.ended = true
@@ -139,20 +143,23 @@ class Stream {
 
 /** Watch reports the newest versions of keys. */
 class Watch extends Stream {
-  /** what has keys or a prefix, and the versions that the caller knows (after). */
+  /**
+   * what is an object with keys or a prefix. Its field after has the versions that the caller
+   * knows.
+   */
   constructor(calls, what, options) {
     super(calls, 'watch', options)
     this.fields = ''
     if (options?.namespace) this.fields += `"namespace":${JSON.stringify(options.namespace)},`
     if (what.keys !== undefined) this.fields += `"keys":[${what.keys.map(name).join()}],`
     if (what.prefix !== undefined) this.fields += `"prefix":${JSON.stringify(String(what.prefix))},`
-    // The newest version of each key that the reader has got, or will get.
+    // The newest version of each key that the reader has already got or is about to get.
     this.known = new Map(Object.entries(what.after ?? {}))
     this.gone = new Set()
     this.events = new Map()
   }
 
-  /** request returns the request, with as many known versions as allowed. */
+  /** request returns the data of the request, with as many known versions as the limits allow. */
   request() {
     let after = ''
     let n = 0
@@ -167,7 +174,7 @@ class Watch extends Stream {
   take(data) {
     for (const told of data.events ?? []) {
       const known = this.known.get(told.key)
-      // After a new request, known versions are dropped.
+      // After a new request, the server may report known versions again. They are dropped.
       if (known !== undefined && compareVersions(told.version, known) <= 0) continue
       this.known.set(told.key, told.version)
       this.forget(told)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Calls to a server that is late, wrong, silent or gone.
+// These tests make calls to a server that is late, wrong, silent or gone.
 
 const assert = require('node:assert/strict')
 const fs = require('node:fs')
@@ -16,7 +16,7 @@ const failsWith = (code, promise) =>
 
 const found = (m, text = 'v') => ({ key: m.data.key, found: true, value: text, version: '1.1' })
 
-/** using runs a test with a fake and a client of it, and ends both. */
+/** using runs a test with a Fake and a client of it, and ends both. */
 async function using(on, options, run) {
   if (run === undefined) [options, run] = [{}, options]
   const fake = await new Fake(on).listen()
@@ -49,7 +49,8 @@ test('where there is no server it says so, after the time that it was given', as
     assert.match(why.do, /NETCRAQ_NODE_SOCKET/)
     return true
   })
-  // It must not fail earlier: a pause that is longer than the remaining time is cut.
+  // connect must not fail before the time is over. If a pause is longer than the remaining time, it
+  // is shortened.
   const began = performance.now()
   await failsWith(Code.UNAVAILABLE, connect({ socket: place, startTimeout: 200, minBackoff: 5_000, maxBackoff: 5_000 }))
   assert.ok(performance.now() - began >= 199)
@@ -75,7 +76,7 @@ test('it finds a running netcraq dev', async () => {
     fs.mkdirSync(folder, { mode: 0o700 })
     fs.renameSync(fake.socket, path.join(folder, 'netcraq.sock'))
     assert.equal(parse().text, path.join(folder, 'netcraq.sock'))
-    fs.chmodSync(folder, 0o777) // another user could have put the socket there
+    fs.chmodSync(folder, 0o777) // with this mode, another user could have put the socket there
     assert.equal(parse().text, DEFAULT_SOCKET)
   } finally {
     for (const [name, value] of Object.entries({ NETCRAQ_NODE_SOCKET, XDG_RUNTIME_DIR, TMPDIR })) {
@@ -138,7 +139,7 @@ test('answers in any order, in pieces, several at once, and some for nobody', as
       if (asked.length < 4) return
       const lines = asked.reverse().map((q) => `${JSON.stringify({ id: q.id, data: found(q, `ž-${q.data.key}`) })}\n`)
       const bytes = Buffer.from(`{"id":999999,"data":{}}\n${lines.join('')}`)
-      // Byte by byte, so that characters are split, too.
+      // The answer is sent byte by byte, so that characters are also split.
       let at = 0
       const next = () => {
         if (at >= bytes.length) return
@@ -416,7 +417,7 @@ test('a watch is taken up again where it was', async () => {
       if (n === 0) {
         c.say({ id: m.id, data: { events: [event('a', '1.1'), event('b', '1.9')] }, more: true })
       } else {
-        // A version that was already reported, an older one, and newer ones.
+        // The events are a version that was already reported, an older version, and newer versions.
         c.say({ id: m.id, data: { events: [event('a', '1.1'), event('b', '1.8'), event('b', '1.10'), event('c', '2.1')] }, more: true })
       }
     },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Locks, elections, semaphores and services with the real server, also when a holder or the server
-// dies.
+// These tests use locks, elections, semaphores and services with the real server, also when a
+// holder or the server dies.
 
 const assert = require('node:assert/strict')
 const { spawn } = require('node:child_process')

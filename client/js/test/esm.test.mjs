@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library is the same as an ECMAScript module and by require, and its types declare all
-// exports.
+// These tests check that the library has the same exports as an ECMAScript module and by require,
+// and that its types declare all exports.
 
 import assert from 'node:assert/strict'
 import fs from 'node:fs'

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// A server of the node API that misbehaves as a test requires: it answers wrongly, late, twice, in
-// pieces or not at all.
+// Fake is a server of the node API that misbehaves as a test requires. For example, it answers
+// wrongly, late, twice, in pieces or not at all.
 
 const fs = require('node:fs')
 const net = require('node:net')
@@ -10,7 +10,9 @@ const os = require('node:os')
 const path = require('node:path')
 
 class Fake {
-  /** on maps functions to handlers: (connection, message) => nothing. */
+  /**
+   * on maps the names of functions to handlers. A handler has the parameters (connection, message).
+   */
   constructor(on = {}) {
     this.on = { hello: (c, m) => c.answer(m.id, { server: 'fake', known: true, inFlight: 1024 }), cancel: (c, m) => c.answer(m.id, {}), ...on }
     this.directory = fs.mkdtempSync(path.join(os.tmpdir(), 'netcraq-js-'))
@@ -49,7 +51,10 @@ class Fake {
     })
   }
 
-  /** saw waits until so many messages of this function have arrived, and returns the last one. */
+  /**
+   * saw waits until the given number of requests of a function have arrived, and returns the last
+   * request.
+   */
   saw(func, times = 1) {
     return new Promise((resolve) => {
       const look = () => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Locks, elections, permits and registrations: how the library keeps them alive.
+// These tests check how the library keeps locks, elections, permits and registrations alive.
 
 const assert = require('node:assert/strict')
 const { test } = require('node:test')
@@ -210,10 +210,10 @@ test('services are found and followed', async () => {
     const watch = client.watchService('s')
     await watch.started
     const { value } = await watch.next()
-    assert.deepEqual(value, []) // newer lists have replaced the earlier ones
+    assert.deepEqual(value, []) // newer lists have replaced the earlier lists
     assert.deepEqual(await client.leader('e'), { found: true, value: 'me', token: BigInt(TOKEN) })
     assert.deepEqual(await client.leader('f'), { found: false })
-    // The watch is resumed, and an unchanged list is not reported again.
+    // After this, the watch is resumed, and an unchanged list is not reported again.
     fake.drop()
     await fake.saw('watchService', 2)
     watch.close()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Keys and watches with the real server.
+// These tests use keys and watches with the real server.
 
 const assert = require('node:assert/strict')
 const { after, before, test } = require('node:test')

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// The real server, over a store in memory (nodeapi/internal/memserver). NETCRAQ_MEMSERVER is the
-// path of the command; the Go test next to this folder builds it and sets the variable.
+// This is the real server with a store in memory (nodeapi/internal/memserver). NETCRAQ_MEMSERVER is
+// the path of the command. The Go test test/clients/js builds the command and sets the variable.
 
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
@@ -31,7 +31,7 @@ class Memserver {
     return this
   }
 
-  /** stop ends the server: at once, or by another signal such as SIGTERM. */
+  /** stop ends the server at once, or with another signal such as SIGTERM. */
   async stop(signal = 'SIGKILL') {
     if (this.process === null) return
     const gone = new Promise((resolve) => this.process.once('exit', resolve))

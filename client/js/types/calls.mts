@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every public call with its types, for TypeScript's strict checks. Nothing runs this file. To check
-// it, install typescript and @types/node in a folder above it, and run tsc -p client/js/types.
+// This file has every public call with its types, for TypeScript's strict checks. It is never run.
+// To check it, install typescript and @types/node in a folder above it, and run tsc -p
+// client/js/types.
 import {
   Client, Code, DEFAULT_SOCKET, NEVER_WRITTEN, NodeError, OutcomeUnknown, SOCKET_VARIABLE, compareVersions, connect,
   type CallOptions, type Comparison, type ConnectOptions, type Event, type Held, type HoldOptions, type Instance,

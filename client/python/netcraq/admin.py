@@ -26,8 +26,8 @@ SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
 
 
 def default_url() -> str:
-    """The default URL: the socket of the system's controller. If that does not exist, a user other
-    than root gets the socket of a controller of their own.
+    """The default URL. It is the socket of the system's controller. If that socket does not exist,
+    users other than root get the socket of their own controller.
     """
     own = os.environ.get("XDG_RUNTIME_DIR")
     if os.geteuid() == 0 or not own or os.path.exists(SYSTEM_SOCKET.removeprefix("unix://")):
@@ -36,8 +36,9 @@ def default_url() -> str:
 
 
 class AdminError(Exception):
-    """The controller refused a request, or did not answer. ``code`` is its error code, or
-    "unreachable". ``settled`` is set if a name has no key; its meaning is as in :class:`Key`.
+    """The controller refused a request, or did not answer. ``code`` is the controller's error code,
+    or "unreachable". If a name has no key, ``settled`` is set, with the same meaning as in
+    :class:`Key`.
     """
 
     def __init__(self, code: str, message: str, settled: float = 0.0) -> None:
@@ -48,8 +49,8 @@ class AdminError(Exception):
 
 @dataclass
 class Session:
-    """A session id that no one else writes under, and the number of its next request (from 1, and
-    greater than every number that the session was used with).
+    """A session id that no other client writes under, and the number of its next request. The
+    number is at least 1, and greater than every number that was used with the session.
     """
 
     id: int
@@ -64,7 +65,7 @@ class Chain:
     id: int
     service_address: str
     member_addresses: dict[str, str]
-    """By name of the switch, head first."""
+    """The members' addresses by the name of the switch, head first."""
     value_bits: int
 
     @property
@@ -79,24 +80,24 @@ class Key:
 
     name: str
     id: int
-    """Its KEY_ID."""
+    """The KEY_ID."""
     version_offset: int = 0
     """A version of the name is this number plus the version of the KEY_ID, in 64 bits."""
     unwritten: int = 0
-    """The version of the name until the first write of the key; 0: the key was created with a
-    value.
+    """The version of the name until the key is first written. 0 means that the key was created with
+    a value.
     """
     settled: float = 0.0
-    """The name has had no other KEY_ID for at least so many seconds."""
+    """The number of seconds for which the name has had no other KEY_ID, at least."""
 
 
 class Admin:
     """A controller.
 
-    url is ``unix:///PATH`` of its socket, or ``http://HOST:PORT``; it defaults to $NETCRAQ_ADMIN,
-    or to the controller's socket on this machine. token_file is the file with the token that the
-    controller requires over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for
-    each request.
+    url is ``unix:///PATH`` of the controller's socket, or ``http://HOST:PORT``. It defaults to
+    $NETCRAQ_ADMIN, or to the controller's socket on this machine. token_file is the file with the
+    token that the controller requires over TCP. It defaults to $NETCRAQ_TOKEN_FILE. timeout is in
+    seconds, and applies to each request.
     """
 
     def __init__(
@@ -121,11 +122,11 @@ class Admin:
         ]
 
     def keys(self, prefix: str = "") -> dict[str, int]:
-        """The placed keys whose names start with prefix, as recorded by the controller: name to
-        KEY_ID (32 bits).
+        """The placed keys whose names start with prefix, as recorded by the controller. The result
+        maps names to KEY_IDs (32 bits).
 
-        Raises AdminError with code unavailable if the controller does not know whether it leads;
-        then try again.
+        Raises AdminError with code unavailable if the controller does not know whether it leads. In
+        that case, try again.
         """
         return {
             k["name"]: k["keyId"]
@@ -137,15 +138,16 @@ class Admin:
         return self._do("GET", "/v1/keys/" + _segment(name))["keyId"]
 
     def lookup(self, name: str) -> Key:
-        """The place of a key. Raises AdminError with code not_found, or with unavailable while the
-        key is being moved; then try again.
+        """Returns the place of a key. Raises AdminError with code not_found if the name has no key,
+        and with code unavailable while the key is being moved. In the latter case, try again.
         """
         return self._key(self._do("GET", "/v1/keys/" + _segment(name)))
 
     def request_key(self, name: str, *, chains: list[str] | None = None, quota: tuple[str, int] | None = None) -> Key:
-        """Makes the controller add a key in the chain with the most room, if the name has none.
+        """Makes the controller add a key for the name, if the name has none, in the chain with the
+        most free slots.
 
-        chains: the chains that are allowed. quota: a prefix of the name, and the maximum number of
+        chains names the allowed chains. quota is a prefix of the name, and the maximum number of
         keys with this prefix. Raises AdminError with code resource_exhausted or quota_exceeded.
         """
         body: dict[str, Any] = {"name": name}
@@ -170,8 +172,8 @@ class Admin:
     ) -> SessionLease:
         """Leases sessions to write with.
 
-        address: the IPv4 address in the network of the host that will write (:func:`host_address`),
-        because switches accept the sessions only from this host. None is enough if hosts may use
+        address is the IPv4 address of the host that will write (:func:`host_address`), because
+        switches accept the sessions only from this host. address may be None if hosts may use
         sessions without a lease.
         """
         asked = time.monotonic()
@@ -242,30 +244,30 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def host_address(to: str) -> str | None:
-    """The IPv4 address from which this host sends to another one ("ADDRESS" or "ADDRESS:PORT", such
-    as a chain's service address).
+    """The IPv4 address from which this host sends to another address. ``to`` is "ADDRESS" or
+    "ADDRESS:PORT", for example a chain's service address.
 
-    None: there is no route to it.
+    Returns None if there is no route to the address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            s.connect((to.partition(":")[0], wire.PORT))  # this sends nothing
+            s.connect((to.partition(":")[0], wire.PORT))  # connect sends nothing
         except OSError:
             return None
         return str(s.getsockname()[0])
 
 
 def _segment(s: str) -> str:
-    """s as one segment of a path. Dots are quoted, too, because "." and ".." would be removed from
-    paths.
+    """Quotes s as one segment of a path. Dots are also quoted, because "." and ".." would be
+    removed from paths.
     """
     return urllib.parse.quote(s, safe="").replace(".", "%2E")
 
 
 @dataclass
 class SessionLease:
-    """Sessions for a limited time. A client renews the lease when it writes. If it does not write
-    for the lease's duration, it loses the lease, and gets another one.
+    """Sessions for a limited time. A client renews the lease when it writes. If a client does not
+    write for the lease's duration, it loses the lease, and requests a new lease for its next write.
     """
 
     admin: Admin
@@ -276,18 +278,19 @@ class SessionLease:
     count: int = 1
     owner: str = ""
     address: str | None = None
-    """The address of the host that can write with the sessions, if it was given."""
+    """The address of the host that can write with the sessions; None if no address was given."""
 
     def again(self) -> SessionLease:
-        """Another lease, with the parameters of this one."""
+        """Requests another lease with the same parameters."""
         return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
-        """Renews the lease if that is due. False: the lease has expired, and the sessions must no
-        longer be used.
+        """Renews the lease if that is due. Returns False if the lease has expired and the sessions
+        must no longer be used.
         """
         now = time.monotonic()
-        ends = self.renewed + 0.9 * self.ttl  # a tenth is left for requests under way at the end
+        # the last tenth of the lease is left for requests under way
+        ends = self.renewed + 0.9 * self.ttl
         if now - self.renewed > self.ttl / 3 and now < ends:
             try:
                 self.admin._do("PUT", "/v1/sessions/" + _segment(self.name))
@@ -300,17 +303,18 @@ class SessionLease:
 
     @property
     def ends(self) -> float:
-        """When the sessions must no longer be used, on time.monotonic()'s clock."""
+        """The time, on the clock of time.monotonic(), from which the sessions must no longer be
+        used."""
         return self.renewed + 0.9 * self.ttl
 
     def close(self) -> None:
         """Releases the sessions."""
-        with contextlib.suppress(AdminError):  # the lease expires by itself
+        with contextlib.suppress(AdminError):  # if this fails, the lease expires by itself
             self.admin._do("DELETE", "/v1/sessions/" + _segment(self.name))
 
 
 def describe(chains: list[Chain]) -> str:
-    """Chains in a few words, for messages."""
+    """Describes chains in a few words, for messages."""
     return ", ".join(f"{c.name} ({c.id})" for c in chains) or "none"
 
 

@@ -7,11 +7,11 @@
         first, second = await asyncio.gather(c.get(0x01000007), c.get(0x01000008))
 
 It has the methods, rules and errors of :class:`netcraq.client.Client`, and one socket for all
-requests: replies are matched to requests by session, number and key. A session has one write under
-way at a time, because heads drop requests older than a session's newest one. So there are at most
-as many writes under way as sessions. Other writes wait for their turn, in order of arrival, as
-requests beyond in_flight do. A request whose wait ends without a turn was not sent, and its error
-says so. Concurrent requests for one key are executed in any order.
+requests. It matches replies to requests by session, number and key. A session has at most one write
+under way, because heads drop requests that are older than a session's newest request. So there are
+at most as many writes under way as sessions. Other writes wait for their turn, in order of arrival.
+Requests beyond in_flight wait in the same way. If a request does not get its turn in time, it was
+not sent, and its error says so. Concurrent requests for one key are executed in any order.
 
 A task that is cancelled abandons its request. A write then has an unknown outcome, but is not
 executed after the next write of its session.
@@ -36,10 +36,11 @@ from netcraq.wire import Flags, Op, Packet, Status
 _T = TypeVar("_T")
 
 _DRAINED = 64
-"""Number of packets that are read in a row before other tasks get their turn."""
+"""The number of packets that are read in a row before other tasks get their turn."""
 
 _EARLY = 4
-"""Number of replies that are kept for a request that is not waiting for one at the moment."""
+"""The number of replies that are kept for a request that is not waiting for a reply at the
+moment."""
 
 
 class Closed(NetCRAQError):
@@ -47,19 +48,20 @@ class Closed(NetCRAQError):
 
 
 class _NoneLeft(Exception):
-    """There are no more things to wait for."""
+    """There are no more resources to wait for."""
 
 
 class _Turns(Generic[_T]):
-    """A pool: one task at a time takes a thing, and gives it back. Tasks get things in order."""
+    """A pool of resources. A task takes a resource and gives it back. Tasks that wait get resources
+    in order of arrival."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
         self._waiting: deque[asyncio.Future[_T]] = deque()
 
     async def take(self, until: float) -> _T | None:
-        """Takes a thing, which the caller must give back; None: none became free in time. Raises
-        the exception passed to ``end``.
+        """Takes a resource, which the caller must give back. Returns None if no resource became
+        free in time. Raises the exception that was passed to ``end``.
         """
         if self.free:  # no task waits
             return self.free.popleft()
@@ -79,7 +81,7 @@ class _Turns(Generic[_T]):
                 self._waiting.remove(turn)
 
     def give(self, thing: _T) -> None:
-        """Adds a used or new thing, for the task that has waited longest."""
+        """Adds a used or new resource, for the task that has waited longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -122,10 +124,10 @@ class Client:
         in_flight: int = 64,
         bind: str = "",
     ) -> None:
-        """Like :class:`netcraq.client.Client`, created in a running event loop. session: several
-        sessions, or a lease of several, allow as many concurrent writes. in_flight: the maximum
-        number of requests under way; further requests wait for their turn, and their timeout runs
-        meanwhile.
+        """Like :class:`netcraq.client.Client`, but created in a running event loop. session may be
+        several sessions, or a lease of several sessions. Their number is the maximum number of
+        concurrent writes. in_flight is the maximum number of requests under way. Further requests
+        wait for their turn, and their timeout runs meanwhile.
         """
         wire.value_bytes(value_bits)
         self._loop = asyncio.get_running_loop()
@@ -137,7 +139,8 @@ class Client:
         self._sources = {*self.addresses, *([blocking._address(service)] if service else [])}
         self._strangers: dict[tuple[Op, int, int, int], str] = {}
         self.foreign = 0
-        """Number of packets from an address that was not asked and is not the service address."""
+        """The number of received packets whose sender was not asked and is not the service
+        address."""
         self.value_bits = value_bits
         self.timeout = timeout
         self.retransmit = retransmit
@@ -149,7 +152,8 @@ class Client:
         elif isinstance(session, Session):
             session = [session]
         self._sessions = _Turns(session or ())
-        self._has = len(self._sessions.free)  # number of sessions, including those in use by writes
+        # number of sessions, including sessions that writes are using
+        self._has = len(self._sessions.free)
         self._renewing = asyncio.Lock()
         self._number = random.SystemRandom().randrange(1 << 32)
         self._under: dict[tuple[Op, int, int, int], _Under] = {}
@@ -170,9 +174,9 @@ class Client:
         in_flight: int = 64,
         sessions: int = 8,
     ) -> Client:
-        """A client of a chain (that of a key, or the only one). The controller provides the
-        addresses, the width of values, and the sessions. The number of sessions is the number of
-        concurrent writes.
+        """Returns a client of the chain of a key or, without a key, of the only chain. The
+        controller provides the addresses, the width of values, and the sessions. The number of
+        sessions is the maximum number of concurrent writes.
         """
         admin = admin or Admin()
         chain = chain_for(await asyncio.to_thread(admin.chains), key)
@@ -211,8 +215,8 @@ class Client:
             await asyncio.to_thread(self._lease.close)
 
     async def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
-        """Reads a key. eventual: any member may answer with its last committed value. to: ask only
-        this address. Raises NotFound.
+        """Reads a key. With eventual, any member of the chain may answer with its last committed
+        value. If ``to`` is given, only this address is asked. Raises NotFound.
         """
         flags = Flags.EVENTUAL if eventual else Flags(0)
         return await self._turn(Packet(Op.READ, key, flags=flags, request=self._next()), to=to)
@@ -226,13 +230,13 @@ class Client:
         return await self._write(Op.WRITE, key, None, 0)
 
     async def cas(self, key: int, expected: int, value: bytes | None) -> Result:
-        """Writes value (None: deletes it) if the key's version is expected (0: it was never
-        written). Raises CASFailed.
+        """Writes a value if the key's version is the expected one. Expected version 0 means that
+        the key was never written. If value is None, the key is deleted. Raises CASFailed.
         """
         return await self._write(Op.CAS, key, value, expected)
 
     def _next(self) -> int:
-        """A number for a request without a session that no request under way has."""
+        """A number for a request without a session. No other request under way has this number."""
         self._number = (self._number + 1) & 0xFFFFFFFF
         return self._number
 
@@ -257,7 +261,8 @@ class Client:
             except CASFailed as e:
                 if not sent or e.outcome_unknown:
                     raise
-                # A copy under another session may have been executed, and have changed the version.
+                # A copy of the CAS under another session may have been executed, and have changed
+                # the version.
                 raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
             except Refused as e:
                 if e.status != Status.BAD_SESSION:
@@ -269,15 +274,16 @@ class Client:
                     raise
             finally:
                 self._done(session, taken)
-            sent += 1  # it continues with another session
-            if not self._has and sent > 1:  # the more consecutive leases were rejected, the longer the pause
+            sent += 1  # the CAS continues with another session
+            if not self._has and sent > 1:
+                # the pause grows with the number of consecutive leases that were rejected
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
     def _done(self, session: Session, taken: bool) -> None:
         """Gives a session to the next write, unless the switches reject it."""
         if self._lease is not None and not any(s is session for s in self._lease.sessions):
-            return  # it belongs to an earlier lease
+            return  # the session belongs to an earlier lease
         if taken and session.next_request <= 0xFFFFFFFF:
             self._sessions.give(session)
             return
@@ -286,8 +292,8 @@ class Client:
             self._sessions.end(_NoneLeft())
 
     async def _writer(self, name: str, begun: float, sent: int) -> Session | None:
-        """A session to write with, from a new lease if this one has expired or has no sessions
-        left; None: write without a session.
+        """Returns a session to write with. If the lease has expired or has no sessions left, it
+        comes from a new lease. Returns None if the client may write without a session.
         """
         while True:
             if self._closed:
@@ -310,7 +316,7 @@ class Client:
             self._done(session, taken=True)  # the lease has expired during the wait
 
     async def _keep(self) -> None:
-        """Renews the lease for all writers when that is due, or gets another one."""
+        """Renews the lease for all writers when that is due, or gets another lease."""
         lease = self._lease
         assert lease is not None
         now = time.monotonic()
@@ -318,7 +324,7 @@ class Client:
             return
         async with self._renewing:
             if self._lease is not lease:
-                return  # another write has done it
+                return  # another write has renewed the lease
             kept = await asyncio.to_thread(lease.keep)
             if kept and self._has:
                 return
@@ -366,7 +372,7 @@ class Client:
                     raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
                 try:
                     self._socket.sendto(payload, call.address)
-                except OSError as e:  # the socket may also accept no more packets at the moment
+                except OSError as e:  # the socket may also be full at the moment
                     call.unsent(e)
                 else:
                     call.attempts += 1
@@ -385,7 +391,7 @@ class Client:
             self._strangers.pop(ident, None)
 
     async def _reply(self, under: _Under, until: float) -> tuple[Packet, str] | None:
-        """The reply to any copy of a request; None: there is none in time."""
+        """Returns a reply to any copy of a request, or None if no reply came in time."""
         if under.early:
             return under.early.pop(0)
         waits = under.waits = self._loop.create_future()

@@ -8,17 +8,17 @@
         r = c.get(0x01000007)
         c.cas(0x01000007, r.version, b"off")
 
-A request that is not answered within the retransmission time (the paper's 50 ms) is sent, as the
-same packet, to the next address, until the timeout. Every copy has the same session and request
-number, so a write is executed once however often it is sent. A write that ends in Timeout has an
-unknown outcome. The next write gets the next number, so switches drop late copies of the older
-write as soon as they know the newer one. Nothing is ever sent under an old number again. A refused
-write has an unknown outcome, too, because the refusal is about one copy, and networks duplicate
-packets. Only writes that were not sent, and a CAS with a session that failed, are certainly not
-executed.
+If a request is not answered within the retransmission time (50 ms in the NetCRAQ paper), the client
+sends the same packet to the next address, until the timeout. Every copy has the same session and
+request number, so a write is executed once however often it is sent. A write that ends in Timeout
+has an unknown outcome. The next write gets the next number, so switches drop late copies of the
+older write as soon as they know the newer write. No other content is ever sent under an old number.
+A refused write also has an unknown outcome, because the refusal is about one copy, and networks
+duplicate packets. Only two kinds of writes are certainly not executed: writes that were not sent,
+and a failed CAS that had a session.
 
-A packet from an address that was not asked, and that is not the chain's service address, is not an
-answer: it is counted (``Client.foreign``) and ignored.
+The client accepts answers only from addresses that it asked and from the chain's service address.
+It counts other packets (``Client.foreign``) and ignores them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from netcraq.wire import Flags, Op, Packet, Status
 
 
 class NetCRAQError(Exception):
-    """A request failed. ``outcome_unknown``: it is a write that may have been executed, or may
-    still be.
+    """A request failed. ``outcome_unknown`` is true if the request is a write that may have been
+    executed, or may still be executed.
     """
 
     def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
@@ -47,8 +47,8 @@ class NetCRAQError(Exception):
 
 
 class NotFound(NetCRAQError):
-    """The key has no slot in the network, was never written (version 0), or is deleted (version of
-    the deletion).
+    """The key has no slot in the network, was never written, or is deleted. ``version`` is 0 if the
+    key was never written, and otherwise the version of the deletion.
     """
 
     def __init__(self, message: str, version: int, *, outcome_unknown: bool = False) -> None:
@@ -57,8 +57,8 @@ class NotFound(NetCRAQError):
 
 
 class CASFailed(NetCRAQError):
-    """The key has another version; ``version`` and ``value`` (None: no value) are the committed
-    ones.
+    """The key does not have the expected version. ``version`` and ``value`` are the committed
+    version and value; ``value`` is None if the key has no value.
     """
 
     def __init__(self, message: str, version: int, value: bytes | None, *, outcome_unknown: bool = False) -> None:
@@ -76,11 +76,11 @@ class ValueTooLarge(NetCRAQError):
 
 
 class NoChain(NetCRAQError):
-    """Every address that was asked answered that it has no chain of the key's number."""
+    """Every address that was asked answered that it has no chain with the key's chain number."""
 
 
 class NoSession(NetCRAQError):
-    """A write was requested, and there is no session (left) to write with."""
+    """A write was requested, but the client has no session to write with."""
 
 
 class Denied(NetCRAQError):
@@ -90,8 +90,9 @@ class Denied(NetCRAQError):
 
 
 class Refused(NetCRAQError):
-    """The switches answered BAD_SESSION (they do not accept the session, which is not used again)
-    or FULL, or the answer is invalid; ``status`` is the status of the answer.
+    """The switches answered BAD_SESSION or FULL, or the answer is invalid. ``status`` is the status
+    of the answer. BAD_SESSION means that the switches do not accept the session; the client does
+    not use it again.
     """
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
@@ -105,19 +106,21 @@ class Result:
 
     version: int
     value: bytes | None
-    """Only for reads."""
+    """The value that a read returned; None for writes."""
     superseded: bool
-    """Only for writes: it was executed, and a newer write has already replaced it."""
+    """Whether the write was executed, but a newer write has already replaced it. False for
+    reads."""
     answered_by: str
     epoch: int
     rtt: float
     """Seconds since the first transmission."""
     attempts: int
-    """Packets sent."""
+    """The number of packets that were sent."""
 
 
 class Client:
-    """One socket, one request at a time; not for concurrent use by several threads."""
+    """A client with one socket and one request at a time. Several threads must not use it
+    concurrently."""
 
     def __init__(
         self,
@@ -131,21 +134,21 @@ class Client:
         retransmit: float = 0.05,
         bind: str = "",
     ) -> None:
-        """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches'
-        own addresses.
+        """addresses has items "ADDRESS" or "ADDRESS:PORT". The chain's service address comes first,
+        and then the switches' own addresses.
 
-        service: the chain's service address, if it is not one of addresses: switches answer from it
-        even if they were asked at their own address. session: the session to write with. Without
-        one, writes raise NoSession or, with at_least_once, may be executed more than once. A lease
-        whose sessions the switches reject is replaced by another one. timeout and retransmit are in
-        seconds.
+        service is the chain's service address, if it is not one of addresses. Switches answer from
+        the service address even if they were asked at their own address. session is the session to
+        write with, or a lease of sessions. Without a session, writes raise NoSession or, with
+        at_least_once, may be executed more than once. If the switches reject all sessions of a
+        lease, the client gets another lease. timeout and retransmit are in seconds.
         """
         wire.value_bytes(value_bits)
         self.addresses = [_address(a) for a in addresses]
         if not self.addresses:
             raise ValueError("no address to ask")
         self._sources = {*self.addresses, *([_address(service)] if service else [])}
-        self._stranger = ""  # sender of a forged answer to this request
+        self._stranger = ""  # sender of an ignored answer to this request, if any
         self.foreign = 0
         """Number of packets from an address that was not asked and is not the service address."""
         self.value_bits = value_bits
@@ -153,9 +156,9 @@ class Client:
         self.retransmit = retransmit
         self.at_least_once = at_least_once
         self._session = session
-        # The first number of reads is random, because an answer is recognized by its number. So no
-        # one can guess it, and a late answer to an earlier user of the same UDP port is not
-        # mistaken for ours.
+        # The first number of reads is random, because an answer is recognized by its number. So
+        # attackers cannot guess the number, and the client does not accept a late answer to an
+        # earlier user of the same UDP port.
         self._number = random.SystemRandom().randrange(1 << 32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((bind, 0))
@@ -165,8 +168,8 @@ class Client:
     def from_controller(
         cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05
     ) -> Client:
-        """A client of a chain (that of a key, or the only one). The controller provides the
-        addresses, the width of values, and a session.
+        """Returns a client of the chain of a key or, without a key, of the only chain. The
+        controller provides the addresses, the width of values, and a session.
         """
         admin = admin or Admin()
         chain = chain_for(admin.chains(), key)
@@ -190,8 +193,8 @@ class Client:
             self._session.close()
 
     def get(self, key: int, *, eventual: bool = False, to: str | None = None) -> Result:
-        """Reads a key. eventual: any member may answer with its last committed value. to: ask only
-        this address. Raises NotFound.
+        """Reads a key. With eventual, any member of the chain may answer with its last committed
+        value. If ``to`` is given, only this address is asked. Raises NotFound.
         """
         self._number = (self._number + 1) & 0xFFFFFFFF
         return self._call(
@@ -207,8 +210,8 @@ class Client:
         return self._write(Op.WRITE, key, None, 0)
 
     def cas(self, key: int, expected: int, value: bytes | None) -> Result:
-        """Writes value (None: deletes it) if the key's version is expected (0: it was never
-        written). Raises CASFailed.
+        """Writes a value if the key's version is the expected one. Expected version 0 means that
+        the key was never written. If value is None, the key is deleted. Raises CASFailed.
         """
         return self._write(Op.CAS, key, value, expected)
 
@@ -241,7 +244,8 @@ class Client:
             except CASFailed as e:
                 if not sent or e.outcome_unknown:
                     raise
-                # A copy under another session may have been executed, and have changed the version.
+                # A copy of the CAS under another session may have been executed, and have changed
+                # the version.
                 raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
             except Refused as e:
                 if e.status != Status.BAD_SESSION:
@@ -255,14 +259,15 @@ class Client:
                     or time.monotonic() + pause >= begun + self.timeout
                 ):
                     raise
-            sent += 1  # it continues with another session
-            if not left and sent > 1:  # the more consecutive leases were rejected, the longer the pause
+            sent += 1  # the CAS continues with another session
+            if not left and sent > 1:
+                # the pause grows with the number of consecutive leases that were rejected
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
     def _writer(self) -> Session | None:
-        """The session to write with, from a new lease if this one has expired or has no sessions
-        left.
+        """Returns the session to write with. If the lease has expired or has no sessions left, it
+        comes from a new lease.
         """
         session = self._session
         if isinstance(session, SessionLease):
@@ -290,7 +295,8 @@ class Client:
         not_after: float | None = None,
         to: str | None = None,
     ) -> Result:
-        """Executes a request; begun, before and not_after are as in :class:`Call`."""
+        """Executes a request. begun, before and not_after have the same meaning as in
+        :class:`Call`."""
         call = Call(self, request, begun, before, not_after, to)
         payload = request.encode(self.value_bits)
         self._stranger = ""
@@ -313,7 +319,7 @@ class Client:
         raise call.timed_out(self._stranger)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
-        """The reply to any copy of the request; None: there is none in time."""
+        """Returns a reply to any copy of the request, or None if no reply came in time."""
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -345,11 +351,13 @@ class Asking(Protocol):
 
 
 class Call:
-    """One request under way: its next address, the time to wait, and the meaning of an answer. It
-    does no input or output, so that clients that wait in different ways share these rules.
+    """A request under way. It determines the next address, the time to wait, and the meaning of an
+    answer. It does no input or output, so clients that wait in different ways can share these
+    rules.
 
-    begun: when the request's first packet was sent. before: the number of packets sent under other
-    sessions. not_after: when the session's lease ends. to: the only address to ask.
+    begun is when the request's first packet was sent. before is the number of packets that were
+    sent under other sessions. not_after is when the session's lease ends. If ``to`` is given, it is
+    the only address to ask.
     """
 
     def __init__(
@@ -373,7 +381,7 @@ class Call:
             self.deadline = min(self.deadline, not_after)
         self._before = before
         self.attempts = 0
-        """Packets sent; the client counts them."""
+        """The number of packets sent, which the client counts."""
         self.pause = 0.0
         """Seconds to wait before the packet is sent again, after an answer that asks for a retry.
         """
@@ -401,8 +409,8 @@ class Call:
         self._at = (self._at + 1) % len(self._addresses)
 
     def answered(self, p: Packet, source: str) -> Result | None:
-        """The meaning of an answer; None: send the same packet again, because the switch has not
-        executed it, or this answer is for an older copy.
+        """Interprets an answer. Returns None if the client must send the same packet again. That is
+        so if the switch has not executed it, or if the answer is for an older copy.
         """
         if p.status not in (Status.RETRY, Status.NOT_SERVING, Status.NO_CHAIN):
             result = self._result(p, source, time.monotonic() - self.begun)
@@ -420,8 +428,8 @@ class Call:
         return None
 
     def timed_out(self, stranger: str) -> Timeout:
-        """The error for a request without an answer in time. stranger: the sender of an answer that
-        was ignored, if any.
+        """Returns the error for a request that was not answered in time. stranger is the sender of
+        an ignored answer, if any.
         """
         if stranger and self._last == "no answer":
             self._last = f"no answer but from {stranger}, which was not asked: if that is the chain's service address, give it as service"
@@ -440,8 +448,8 @@ class Call:
         if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
             raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
         if p.status == Status.CAS_FAILED and request.op == Op.CAS:
-            # With a session the head would have recognized a copy that it had executed. Without
-            # one, this may answer the second copy of an executed CAS.
+            # With a session, the head would have recognized a copy that it had executed. Without a
+            # session, this may be the answer to a second copy of a CAS that was executed.
             why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
             raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
         if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):

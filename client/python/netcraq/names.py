@@ -8,16 +8,17 @@
         r = names.get("/config/mode")
         names.cas("/config/mode", r.version, b"off")
 
-It asks the controller for the place of a key, and caches the answer. If a key is moved to another
-chain, or removed and added again, it is looked up again without the caller's notice. Versions are
-versions of the name: they only grow, wherever the key is. A name that has no key, or whose key was
-never written, has version 0.
+The client asks the controller for the place of a key, and caches the answer. If a key is moved to
+another chain, or removed and added again, the client looks it up again, and the caller does not
+notice. Versions belong to the name and only grow, whichever chain the key is in. If a name has no
+key, or its key was never written, the version is 0.
 
-A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists is
-about one copy of a packet. So a put or a delete continues under the next KEY_ID only if the
-controller says that the KEY_ID was removed before the call began; otherwise it raises NotFound with
-``outcome_unknown``. A cas continues in any case, because it cannot be executed twice. If it then
-fails, its own first copy may be the reason, so CASFailed has ``outcome_unknown``.
+A write that may have been executed is not sent again. If a switch answers that a KEY_ID does not
+exist, another copy of the same packet may still have been executed. So a put or a delete continues
+under the next KEY_ID only if the controller says that the old KEY_ID was removed before the call
+began. Otherwise it raises NotFound with ``outcome_unknown``. A cas always continues, because it
+cannot be executed twice. If it then fails, its own first copy may be the reason, so CASFailed has
+``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _MOST_AGAIN = 64
 
 T = TypeVar("T")
 
-# CLOCK_BOOTTIME continues while the machine is suspended, as do the clocks of other machines.
+# CLOCK_BOOTTIME also runs while the machine is suspended, like the clocks of other machines.
 _now: Callable[[], float] = (
     (lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
 
 
 class Names:
-    """A client of all chains of a controller, with a session for each; not for concurrent use by
-    several threads.
+    """A client of all chains of a controller, with a session for each chain. Several threads must
+    not use it concurrently.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class Names:
         patience: float = 1.0,
         retransmit: float = 0.05,
     ) -> None:
-        """make: if a name has no key, a put, or a cas that expects version 0, makes the controller
-        add one; otherwise they raise NotFound. timeout: of each call, in seconds. patience: seconds
-        for which requests to a controller that does not answer are repeated.
+        """If make is true and a name has no key, a put, or a cas that expects version 0, makes the
+        controller add a key. If make is false, they raise NotFound. timeout bounds each call, in
+        seconds. patience is the number of seconds for which the client repeats requests to a
+        controller that does not answer.
         """
         self.admin = admin or Admin()
         self.make = make
@@ -83,8 +85,8 @@ class Names:
         self._clients.clear()
 
     def get(self, name: str, *, eventual: bool = False) -> Result:
-        """Reads a name. eventual: any member may answer with its last committed value. Raises
-        NotFound.
+        """Reads a name. With eventual, any member of the chain may answer with its last committed
+        value. Raises NotFound.
         """
 
         def read(c: Client, key: Key) -> Result:
@@ -101,8 +103,8 @@ class Names:
         return self._call(f"delete {name!r}", name, lambda c, key: c.delete(key.id))
 
     def cas(self, name: str, expected: int, value: bytes | None) -> Result:
-        """Writes value (None: deletes it) if the name's version is expected (0: it was never
-        written). Raises CASFailed.
+        """Writes a value if the name's version is the expected one. Expected version 0 means that
+        the name was never written. If value is None, the name is deleted. Raises CASFailed.
         """
         what = f"{'compare and delete' if value is None else 'compare and swap'} {name!r}"
 
@@ -110,7 +112,7 @@ class Names:
             at = expected or key.unwritten
             if at:
                 return c.cas(key.id, (at - key.version_offset) & _MASK, value)
-            try:  # it was created with a value, so it cannot have the expected version
+            try:  # the key was created with a value, so it cannot have the expected version
                 r = c.get(key.id)
             except NotFound as e:
                 if e.version == 0:
@@ -141,17 +143,18 @@ class Names:
             if key is None:
                 doubt = uncertain or (gone is not None and writes)
                 key, settled = self._find(what, name, make, deadline, doubt)
-            # This clock may be slewed, to 0.8995 of its rate. settled is in whole milliseconds.
+            # This machine's clock may be slewed to 0.8995 of its rate, and settled is in whole
+            # milliseconds.
             elapsed = (_now() - begun) * 1.125 + 0.002
             if key is None:
                 doubt = uncertain or (doubt and settled <= elapsed)
-                if expected:  # it does not exist, so it does not have the expected version
+                if expected:  # the key does not exist, so it does not have the expected version
                     raise CASFailed(f"{what}: no such key", 0, None, outcome_unknown=doubt)
                 raise NotFound(f"{what}: no such key", 0, outcome_unknown=doubt)
             if gone is not None and writes and (key.id == gone.id or key.settled <= elapsed):
                 uncertain = True
-                # A cas that expects a key that was never written would succeed again after the key
-                # was removed.
+                # A cas that expects a key that was never written could succeed again after the key
+                # was removed and added.
                 if expected is None or (expected == 0 and key.unwritten != gone.unwritten):
                     raise NotFound(f"{what}: the key was moved or removed", 0, outcome_unknown=True)
             c = self._client(what, key, deadline, uncertain)
@@ -169,10 +172,11 @@ class Names:
                 if e.value is None and version == key.unwritten:
                     version = 0
                 raise CASFailed(str(e), version, e.value, outcome_unknown=uncertain or e.outcome_unknown) from None
-            except NoChain as e:  # its address has changed, or it no longer exists
+            except NoChain as e:  # the chain's address has changed, or the chain no longer exists
                 self._clients.pop(key.id >> 24).close()
                 refused = e
-            # switch programs without closed keys answer this for keys that are being removed
+            # P4 programs that do not support closed keys answer DENIED for keys that are being
+            # removed.
             except Denied as e:
                 if again:
                     raise
@@ -190,9 +194,8 @@ class Names:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
-        """Asks the controller for the place of a key, and creates the key if wanted. Also returns
-        for how many seconds, at least, no KEY_ID but the present one (if any) has been in use for
-        the name.
+        """Asks the controller for the place of a key, and creates the key if make is set. Also
+        returns the number of seconds, at least, for which the name has had no other KEY_ID.
         """
 
         def ask() -> tuple[Key | None, float]:
@@ -212,8 +215,8 @@ class Names:
         return key, settled
 
     def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
-        """Repeats a request while the controller says that it will know soon, and for some time if
-        the controller does not answer.
+        """Repeats a request while the controller answers that it is not ready yet. If the
+        controller does not answer, the request is repeated for ``patience`` seconds.
         """
         silent, pause = _now(), _FIRST_PAUSE
         while True:
@@ -232,7 +235,7 @@ class Names:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _client(self, what: str, key: Key, deadline: float, uncertain: bool) -> Client:
-        """The client of a key's chain."""
+        """Returns the client of a key's chain."""
         chain = key.id >> 24
         if chain not in self._clients:
             self._clients[chain] = self._ask(

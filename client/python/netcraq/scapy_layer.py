@@ -7,10 +7,10 @@
     >>> UDP(raw(request)[20:])[NetCRAQ].data
     b'on'
 
-There is a class for each width of the value field. ``NetCRAQ`` itself means the narrowest width when
-a packet is made, and the width that fits the payload's length when a packet is parsed;
-``packet[NetCRAQ]`` finds any of them. Both directions of UDP port 20035 are bound to it; a payload
-of another length stays ``Raw``.
+There is a class for each width of the value field. When a packet is made, ``NetCRAQ`` itself means
+the narrowest width. When a packet is parsed, it means the width that fits the payload's length.
+``packet[NetCRAQ]`` finds a layer of any width. Both directions of UDP port 20035 are bound to
+``NetCRAQ``. A payload of another length stays ``Raw``.
 
 It needs scapy, which is under the GPL-2.0 and comes with the extra ``netcraq[scapy]``. No other
 module of the package needs it.
@@ -60,7 +60,7 @@ class _VersionField(LongField):
 
 
 class _LengthField(ShortField):
-    """The number of used bytes in the value field; by default the length of the given value."""
+    """The number of used bytes in the value field. The default is the length of the given value."""
 
     def i2m(self, pkt: Packet | None, x: int | None) -> int:
         if x is None:
@@ -96,7 +96,8 @@ class NetCRAQ(Packet):
 
     @property
     def data(self) -> bytes | None:
-        """The part of the value field that is in use; None: no value (a tombstone)."""
+        """The part of the value field that is in use. None means that there is no value (a
+        tombstone)."""
         value = self.getfieldval("value")
         length = self.getfieldval("length")
         if length is None:
@@ -104,7 +105,8 @@ class NetCRAQ(Packet):
         return None if length == wire.TOMBSTONE_LENGTH else value[:length]
 
     def hashret(self) -> bytes:
-        """The common fields of a request and its reply; scapy's sr() matches answers by them."""
+        """The fields that a request and its reply have in common. scapy's sr() uses them to match
+        answers."""
         return bytes(f"{self.session}.{self.request}.{self.key}", "ascii")
 
     def answers(self, other: Packet) -> bool:
@@ -140,27 +142,27 @@ def _fields(value_bits: int) -> list[Any]:
 
 
 class NetCRAQ128(NetCRAQ):
-    """The paper's profile: 16-byte values."""
+    """The profile of the NetCRAQ paper, with values of 16 bytes."""
 
     fields_desc = _fields(128)
 
 
 class NetCRAQ1024(NetCRAQ):
-    """NetChain's and NetCache's 128-byte values."""
+    """The profile with values of 128 bytes, as in NetChain and NetCache."""
 
     value_bits = 1024
     fields_desc = _fields(1024)
 
 
 class NetCRAQ4096(NetCRAQ):
-    """512-byte values."""
+    """The profile with values of 512 bytes."""
 
     value_bits = 4096
     fields_desc = _fields(4096)
 
 
 class NetCRAQ8192(NetCRAQ):
-    """1,024-byte values."""
+    """The profile with values of 1,024 bytes."""
 
     value_bits = 8192
     fields_desc = _fields(8192)
@@ -171,8 +173,8 @@ LAYERS: dict[int, type[NetCRAQ]] = {c.value_bits: c for c in (NetCRAQ128, NetCRA
 
 _BY_LENGTH = {wire.HEADER_BYTES + bits // 8: c for bits, c in LAYERS.items()}
 
-# A packet that is made is sent to the port, because the last binding of a layer sets the fields of
-# the layer below. A received packet is recognized by either port.
+# The last binding of a layer sets the fields of the layer below, so a packet that is made goes to
+# the port. A received packet is recognized by its source port or its destination port.
 bind_layers(UDP, NetCRAQ, sport=wire.PORT)
 bind_layers(UDP, NetCRAQ, dport=wire.PORT)
 for _layer in LAYERS.values():

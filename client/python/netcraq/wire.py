@@ -2,8 +2,8 @@
 """The NetCRAQ packet, in pure Python.
 
 A packet is the UDP payload: a header of 24 bytes in network byte order, then the value field, whose
-width was fixed when the P4 program was compiled (the profile: 128, 1024, 4096 or 8192 bits).
-Requests go to UDP port 20035, replies come from it. ``docs/protocol.md`` is the normative
+width was fixed when the P4 program was compiled. This width is the profile: 128, 1024, 4096 or 8192
+bits. Requests go to UDP port 20035, replies come from it. ``docs/protocol.md`` is the normative
 description; the Go package ``wire`` is tested against the same vectors.
 """
 
@@ -14,24 +14,24 @@ import struct
 from dataclasses import dataclass
 
 PORT = 20035
-"""UDP destination port of requests and source port of replies: 0x4E43, "NC"."""
+"""The UDP destination port of requests and source port of replies. It is 0x4E43, which is "NC"."""
 
 HEADER_BYTES = 24
 PROFILES = (128, 1024, 4096, 8192)
-"""Widths of the value field in bits that the P4 program can be compiled for."""
+"""The widths of the value field, in bits, for which the P4 program can be compiled."""
 
 TOMBSTONE_LENGTH = 0xFFFF
 MAX_SEQUENCE = (1 << 48) - 1
 REQUEST_WINDOW = 1 << 28
 """The maximum distance between a session's request number and the last number that a switch has
-recorded. A number farther away belongs to another lease of the session.
+recorded. If the distance is greater, the number belongs to another lease of the session.
 """
 
 _HEADER = struct.Struct("!BBHHHIIQ")
 
 
 class Op(enum.IntEnum):
-    """The operation (8 bits); the paper's KV_OP."""
+    """The operation (8 bits). The NetCRAQ paper calls it KV_OP."""
 
     READ = 1
     READ_REPLY = 2
@@ -50,14 +50,14 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether its second byte is a status. That is so for a reply and a NOTIFY. An ACK has no
-        status.
+        """Whether the second byte of packets with this operation is a status. That is so for
+        replies and for NOTIFY, but not for ACK.
         """
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property
     def reply(self) -> Op | None:
-        """The op of the answer to a request; None if there is none."""
+        """The op of the answer to a request. It is None if the op is not a request."""
         return _REPLIES.get(self)
 
 
@@ -104,8 +104,8 @@ class Status(enum.IntEnum):
 
 
 class WireError(ValueError):
-    """The bytes are not a packet, or the packet cannot be encoded. ``kind`` is profile, truncated,
-    length, op, value, tombstone, meaning or range.
+    """The bytes are not a packet, or the packet cannot be encoded. ``kind`` names the fault:
+    profile, truncated, length, op, value, tombstone, meaning or range.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -171,16 +171,17 @@ def value_bytes(value_bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet. ``value`` None is a tombstone: it means no value, and a WRITE of it is a
-    DELETE.
+    """A packet. If ``value`` is None, the packet has a tombstone, which means that there is no
+    value. A WRITE of a tombstone is a DELETE.
     """
 
     op: Op
     key: int
     flags: Flags = NO_FLAGS
-    """Only in requests and chain packets; 0 in replies."""
+    """The flags of a request or a chain packet; 0 in replies."""
     status: int = Status.OK
-    """Only in replies (a Status, or a number that this version does not know); otherwise 0."""
+    """The status of a reply; 0 in other packets. It is a Status, or a number that this version does
+    not know."""
     epoch: int = 0
     session: int = 0
     request: int = 0

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture()
 def make_chain() -> Iterator[Callable[..., RefChain]]:
-    """Makes reference chains with keys 0 to 9 of chain 1. At the end it checks that no client has
-    violated the protocol.
+    """A function that makes reference chains with the keys 0 to 9 of chain 1. At the end, the
+    fixture checks that no client has violated the protocol.
     """
     made: list[RefChain] = []
 
@@ -38,7 +38,7 @@ def make_chain() -> Iterator[Callable[..., RefChain]]:
 
 @pytest.fixture()
 def make_controller(make_chain: object) -> Iterator[Callable[..., RefController]]:
-    """Makes reference controllers for reference chains."""
+    """A function that makes reference controllers for reference chains."""
     made: list[RefController] = []
 
     def make(chain: RefChain, **config: object) -> RefController:
@@ -53,7 +53,7 @@ def make_controller(make_chain: object) -> Iterator[Callable[..., RefController]
 
 @pytest.fixture(scope="session")
 def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of the node API's server over a store in memory."""
+    """The path of a program that is a node API server with a store in memory."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("the node API's server is built with Go, which is not here")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for asyncio against reference servers: the functions of the blocking client, and
-concurrent requests.
+"""Tests of the client for asyncio with reference servers. They test the functions of the blocking
+client, and concurrent requests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ KEY = 0x01000001
 
 
 def sessions(n: int = 8) -> list[Session]:
-    """Sessions reserved for a test."""
+    """n sessions that are reserved for a test."""
     return [Session(3 + i) for i in range(n)]
 
 
 def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a test's body, for at most half a minute."""
+    """Runs the body of a test, for at most half a minute."""
 
     async def bounded() -> None:
         async with asyncio.timeout(30):
@@ -89,7 +89,7 @@ def test_many_at_once_over_a_bad_network(make_chain) -> None:
                 for i in range(25):
                     text = b"%d.%d" % (n, i)
                     r = await c.put(key, text)
-                    assert r.version & 0xFFFF == i + 1  # one version for each write, in order
+                    assert r.version & 0xFFFF == i + 1  # each write has its own version, in order
                     most = max(most, len(c._under))
                     attempts += r.attempts
                     both = await asyncio.gather(c.get(key), c.get(key))
@@ -105,7 +105,7 @@ def test_many_at_once_over_a_bad_network(make_chain) -> None:
 
 
 def test_more_writes_than_sessions(make_chain) -> None:
-    """A session has one write under way, so more writes than sessions wait for each other."""
+    """A session has at most one write under way, so further writes wait."""
     chain = make_chain(duplicate=0.3, seed=3)
 
     async def go() -> None:
@@ -167,7 +167,7 @@ def test_redirect_and_refusals(make_chain) -> None:
             before = chain.requests
             c.timeout = 20
             both = [asyncio.ensure_future(c.put(KEY + n, b"y")) for n in range(2)]
-            while chain.requests < before + 10:  # both writes are sent again and again
+            while chain.requests < before + 10:  # wait until both writes were sent several times
                 await asyncio.sleep(0.001)
             assert not any(task.done() for task in both)
             chain.frozen = False
@@ -182,7 +182,7 @@ def test_redirect_and_refusals(make_chain) -> None:
 
 
 def test_nothing_leaves() -> None:
-    """The system sends nothing from a loopback address to an address that is not loopback."""
+    """The operating system sends no packet from a loopback address to another address."""
 
     async def go() -> None:
         async with Client(["192.0.2.1"], bind="127.0.0.1", session=Session(3), timeout=0.12) as c:
@@ -224,7 +224,7 @@ def test_timeout_and_turns(make_chain) -> None:
 
 
 def test_cancelled(make_chain) -> None:
-    """An abandoned write leaves its session and its turn to the next write."""
+    """When a write is abandoned, the next write gets its session and its turn."""
     chain = make_chain()
 
     async def go() -> None:
@@ -241,7 +241,8 @@ def test_cancelled(make_chain) -> None:
             assert (await c.get(KEY)).value == b"y"
 
     run(go)
-    assert chain.executed in (1, 2)  # the first write may have been under way; the second was not sent
+    # the first write may have been executed; the second write was not sent
+    assert chain.executed in (1, 2)
 
 
 def test_closed(make_chain) -> None:
@@ -289,7 +290,8 @@ def test_sessions(make_chain) -> None:
 
 
 def test_controller(make_chain, make_controller) -> None:
-    """A lease is renewed. When it is lost, all writes together get one new lease."""
+    """The client renews its lease. When the lease is lost, all writes together get one new
+    lease."""
     chain = make_chain(addresses=3)
     controller = make_controller(chain, ttl=30)
 
@@ -308,7 +310,7 @@ def test_controller(make_chain, make_controller) -> None:
             assert controller.kept == ["L1"]
             controller.gone.add("L1")
             assert await nine(11) == "L4"
-            assert await nine(28) == "L7"  # the lease has expired
+            assert await nine(28) == "L7"  # the first lease has expired
             assert (await c.get(KEY)).value is not None
 
     run(go)
@@ -324,7 +326,7 @@ def test_cas_goes_on_with_another_session(make_chain, make_controller) -> None:
         async with await Client.from_controller(Admin(controller.url), sessions=2) as c:
             version = (await c.put(KEY, b"x")).version
             for s in c._lease.sessions:
-                chain.lease(s.id, "127.0.0.9")  # from now on it belongs to another host
+                chain.lease(s.id, "127.0.0.9")  # from now on, the session belongs to another host
             assert (await c.cas(KEY, version, b"y")).version > version
             assert c._lease.name != "L1"
 
@@ -332,7 +334,7 @@ def test_cas_goes_on_with_another_session(make_chain, make_controller) -> None:
 
 
 def test_a_stranger(make_chain) -> None:
-    """Packets from a foreign address are counted, reported, and ignored."""
+    """The client counts, reports and ignores packets from a foreign address."""
     asked, other = make_chain(), make_chain()
 
     async def go() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client with restricted rights: forged replies, keys in realms of other principals, and
-sessions of other hosts.
+"""Tests of the client with restricted rights. They use forged replies, keys in realms of other
+principals, and sessions of other hosts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OTHER = "127.0.0.5"
 
 @contextlib.contextmanager
 def forger() -> Iterator[tuple[str, str, int]]:
-    """A switch on loopback with an attacker that knows all requests, including their numbers, and
-    is faster: before each answer of the switch, each of the attacker's sockets sends a forged
-    answer. Yields the service address, the switch's own address, and the number of forged answers
-    for a request.
+    """A switch on loopback together with an attacker. The attacker knows all requests, including
+    their numbers, and is faster than the switch. Before each answer of the switch, each of the
+    attacker's sockets sends a forged answer. Yields the service address, the switch's own address,
+    and the number of forged answers for a request.
     """
     with contextlib.ExitStack() as stack:
 
@@ -67,8 +67,8 @@ def forger() -> Iterator[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("asked", ["service", "switch", "to"])
 def test_forged_replies(asked: str) -> None:
-    """An attacker that knows the requests, but cannot send from an asked address or from the
-    service address, cannot forge answers.
+    """An attacker that knows the requests cannot forge answers. The attacker cannot send from an
+    address that the client asked, nor from the service address.
     """
     with forger() as (service, own, forgeries):
         where = {"service": ([service, own], None), "switch": ([own], service), "to": ([service], None)}[asked]
@@ -119,7 +119,7 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
             ("cas", lambda k: c.cas(k, 99, b"y")),
         ):
             with contextlib.suppress(nc.NotFound, nc.CASFailed):
-                do(KEY + 1)  # a key without a realm
+                do(KEY + 1)  # this key has no realm
             asked = chain.requests
             if what in may:
                 with contextlib.suppress(nc.NotFound, nc.CASFailed):
@@ -127,16 +127,17 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
                 continue
             with pytest.raises(nc.Denied, match="access denied: ask the operator for access") as e:
                 do(KEY)
-            assert e.value.outcome_unknown == (what != "get")  # another copy may have come when it was granted
-            assert chain.requests == asked + 1  # the client has not tried again
+            # another copy may have arrived while the right was granted
+            assert e.value.outcome_unknown == (what != "get")
+            assert chain.requests == asked + 1  # the client has not sent the request again
     assert chain.slots[KEY][0] == 0 or "put" in may
 
 
 @pytest.mark.parametrize("refusal", ["NOT_FOUND", "DENIED", "BAD_SESSION", "NO_CHAIN", "FULL"])
 @pytest.mark.parametrize("what", ["put", "delete", "cas"])
 def test_a_refused_copy_says_nothing_of_the_other(make_chain, refusal: str, what: str) -> None:
-    """The network duplicates a write. One copy is executed, and its answer is lost. Then the key,
-    right or session that the write needs is removed before the other copy arrives.
+    """The network duplicates a write. One copy is executed, and its answer is lost. Before the
+    other copy arrives, the key, the right or the session that the write needs is removed.
     """
     chain = make_chain()
     chain.place(KEY)
@@ -169,8 +170,8 @@ def test_sessions_are_leased_to_the_own_address(make_chain, make_controller) -> 
     controller = make_controller(chain)
     with Client.from_controller(Admin(controller.url)) as c:
         c.put(KEY, b"x")
-        # The switches reject the sessions, because another host or another lease has them. A CAS
-        # continues with a new lease. A write fails, and the next write uses a new lease.
+        # The switches now reject the sessions, because another host or another lease has them. A
+        # CAS continues with a new lease. A write fails, and the next write uses a new lease.
         version = c.get(KEY).version
         chain.lease(1, OTHER)
         r = c.cas(KEY, version, b"y")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client and the admin API's client against reference servers."""
+"""Tests of the UDP client and of the admin API's client with reference servers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_writes_execute_once(make_chain) -> None:
         for n in range(60):
             r = c.put(KEY, b"%d" % n)
             attempts += r.attempts
-            assert r.version & 0xFFFF == n + 1  # one version for each write, in order
+            assert r.version & 0xFFFF == n + 1  # each write has its own version, in order
             assert c.get(KEY).value == b"%d" % n
     assert chain.executed == 60
     assert attempts > 60
@@ -95,8 +95,8 @@ def test_redirect_and_refusals(make_chain) -> None:
 
 @pytest.mark.parametrize("write", [False, True])
 def test_a_lost_switch(make_chain, write: bool) -> None:
-    """A client whose switch dies silently gets its answer from another one within 50 ms plus the
-    time it waits for an answer.
+    """If a switch stops answering, another switch answers the client within 50 ms plus the time
+    that the client waits for an answer.
     """
     chain = make_chain(addresses=3)
     with Client(chain.addresses, session=Session(3)) as c:
@@ -109,7 +109,7 @@ def test_a_lost_switch(make_chain, write: bool) -> None:
 
 
 def test_nothing_leaves() -> None:
-    """The system sends nothing from a loopback address to an address that is not loopback."""
+    """The operating system sends no packet from a loopback address to another address."""
     with Client(["192.0.2.1"], bind="127.0.0.1", session=Session(3), timeout=0.12) as c:
         with pytest.raises(nc.Timeout, match=r"sending fails: .*\(nothing was sent\)$") as e:
             c.put(KEY, b"x")
@@ -126,7 +126,7 @@ def test_timeout(make_chain) -> None:
             c.get(KEY)
         assert not e.value.outcome_unknown
         chain.loss = 0
-        c.put(KEY, b"y")  # under the next number
+        c.put(KEY, b"y")  # this write has the next number
     assert chain.sessions[3][0] == 2
 
 
@@ -146,8 +146,8 @@ def test_sessions(make_chain) -> None:
 
 
 def test_send_failure_is_said() -> None:
-    # A socket bound to a loopback address cannot send to other addresses: the kernel refuses, and
-    # nothing leaves the machine.
+    # A socket that is bound to a loopback address cannot send to other addresses. The kernel
+    # refuses, and nothing leaves the machine.
     with Client(["192.0.2.1"], timeout=0.06, bind="127.0.0.1") as c, pytest.raises(nc.Timeout, match="sending fails"):
         c.get(KEY)
 
@@ -171,9 +171,9 @@ def test_controller(make_chain, make_controller) -> None:
         assert controller.kept == ["L1"]
         controller.gone.add("L1")
         time.sleep(0.5)
-        c.put(KEY, b"z")  # under a new session
+        c.put(KEY, b"z")  # this write has a new session
         time.sleep(1.2)
-        c.put(KEY, b"w")  # the lease has expired
+        c.put(KEY, b"w")  # this fails, because the lease has expired
         assert sorted(chain.sessions) == [1, 2, 3]
         assert format_version(c.get(KEY).version) == "1.4"
     assert controller.closed == ["L3"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client by names against a reference chain, whose controller moves and removes keys."""
+"""Tests of the client by names with a reference chain, whose controller moves and removes keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_write_on_its_way_when_the_key_moves(bed) -> None:
 
 
 def test_it_waits_while_a_key_moves(bed) -> None:
-    """The client waits while the controller answers that it will know soon."""
+    """The client waits while the controller answers that it is not ready yet."""
     _, controller, names = bed
     names.put("k", b"1")
     controller.moving.add("k")
@@ -106,7 +106,7 @@ def test_without_a_controller(make_chain, make_controller) -> None:
         assert names.get("k").value == b"2"
         with pytest.raises(AdminError, match="is it running"):
             names.put("new", b"1")
-        # A write was refused because the key has moved, and no controller says since when.
+        # A write is refused because the key has moved, and no controller says when that happened.
         controller.remove("k")
         with pytest.raises(NetCRAQError, match="is it running") as e:
             names.put("k", b"3")

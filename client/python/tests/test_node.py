@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node API's clients, blocking and asyncio, with servers that misbehave and with a real one."""
+"""Tests of the node API's clients, blocking and asyncio, with servers that misbehave and with a
+real server."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ def until(what: str, so: Callable[[], object]) -> None:
 
 
 class Peer:
-    """A client's connection to a fake."""
+    """A client's connection to a Fake."""
 
     def __init__(self, fake: Fake, sock: socket.socket, number: int) -> None:
         self.fake, self.sock, self.number = fake, sock, number
 
     def say(self, text: str | bytes) -> None:
-        with contextlib.suppress(OSError):  # the client may be gone
+        with contextlib.suppress(OSError):  # the client may have closed the connection
             self.sock.sendall(text if isinstance(text, bytes) else text.encode() + b"\n")
 
     def answer(self, request: dict[str, Any], data: object, more: bool = False) -> None:
@@ -58,8 +59,8 @@ class Peer:
 
 
 class Fake:
-    """A node server that misbehaves as a test requires. It answers requests that its hook does not
-    handle with {}.
+    """A node server that misbehaves as a test requires. If its hook does not handle a request, it
+    answers with {}.
     """
 
     def __init__(self, path: str) -> None:
@@ -142,7 +143,7 @@ def fake() -> Iterator[Fake]:
 
 
 class Sync:
-    """Makes objects of asyncio look blocking, so that a test covers both clients."""
+    """Wraps asyncio objects so that they look blocking. So one test covers both clients."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
         self.loop, self.inner = loop, inner
@@ -161,7 +162,7 @@ class Sync:
             return found
 
         def call(*args: Any, **how: Any) -> Any:
-            async def wait() -> Any:  # runs on the client's loop
+            async def wait() -> Any:  # this runs on the client's event loop
                 result = found(*args, **how)
                 return await result if inspect.isawaitable(result) else result
 
@@ -172,7 +173,8 @@ class Sync:
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Connects clients, which are closed at the end. No thread may remain."""
+    """A function that connects clients. They are closed at the end of the test, and no thread of
+    them may remain."""
     before = set(threading.enumerate())
     made: list[Any] = []
     loop = asyncio.new_event_loop()
@@ -229,7 +231,7 @@ def test_it_waits_for_the_server(fake: Fake, connect: Callable[..., Any]) -> Non
 
 
 ONE_TRY = 0.5
-"""Seconds in which a client certainly tries to connect, even on a busy machine."""
+"""The number of seconds in which a client certainly tries to connect, even on a busy machine."""
 
 
 def test_a_server_that_never_comes(
@@ -462,7 +464,7 @@ def test_calls_in_flight_are_bounded(fake: Fake, connect: Callable[..., Any]) ->
         until("three calls", lambda: len(held) == 3)
         until("seven that wait", lambda: engine_of(client).under_way() == 10)
         try:
-            client.put("k", "v", timeout=0.05)  # it has no effect
+            client.put("k", "v", timeout=0.05)  # this call has no effect
         except node.Timeout:
             assert len(held) == 3
         else:
@@ -619,7 +621,8 @@ def test_requests_are_written_as_the_contract_says(fake: Fake, connect: Callable
 
 
 def test_what_waits_is_not_done(fake: Fake, connect: Callable[..., Any]) -> None:
-    """No request reports an unanswered request as done, however long that one waits."""
+    """However long a request waits, no other request reports it to the server as done before it is
+    answered."""
     waiting: list[tuple[Peer, dict[str, Any]]] = []
 
     def hook(peer: Peer, r: dict[str, Any]) -> bool:
@@ -715,7 +718,9 @@ def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any
         if r["func"] != "watch":
             return False
         peer.answer(r, {"started": True}, more=True)
-        if peer.number:  # like a server that does not know the watch's versions
+        if peer.number:
+            # on the second connection, the fake behaves like a server that does not know the
+            # watch's versions
             news = [gone(names[0]), gone(names[-1]), gone("named", "1.1"), item("stays", "1", "1.1")]
             peer.answer(r, {"events": [*news, item(names[1], "2", "1.3")]}, more=True)
             return True
@@ -730,8 +735,8 @@ def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any
     deleted = 0
     while deleted <= len(names):
         deleted += not watch.next(PATIENCE).found
-    inner = getattr(watch, "inner", watch)  # for the asyncio variant
-    inner = getattr(inner, "_watch", inner)  # for the blocking variant
+    inner = getattr(watch, "inner", watch)  # unwraps the asyncio variant
+    inner = getattr(inner, "_watch", inner)  # unwraps the blocking variant
     assert len(inner._last) <= 1024 + 2
     assert len(inner._graves) <= 1024
     fake.peers[0].close()
@@ -750,7 +755,7 @@ def test_a_watch_keeps_the_newest(fake: Fake, connect: Callable[..., Any]) -> No
     fake.hook = hook
     client = connect(fake.start().path)
     watch = client.watch(["a"])
-    client.get("x")  # the answer comes after all events
+    client.get("x")  # the server answers this call after it has sent all events
     event = watch.next(PATIENCE)
     assert (event.version, event.overtaken) == ("1.3", 5)
 
@@ -793,7 +798,7 @@ def test_versions() -> None:
 
 
 class MemServer:
-    """The node API's server over a store in memory, which can be killed and started again."""
+    """A node API server with a store in memory. A test can kill it and start it again."""
 
     def __init__(self, program: str, path: str) -> None:
         self.program, self.path = program, path
@@ -945,7 +950,7 @@ def test_a_transaction_is_sent_again_under_its_number(fake: Fake, connect: Calla
 
 
 def listed(client: Any, prefix: str, **how: Any) -> list[Any]:
-    """All items of a list, from either client."""
+    """All items that list_all yields, with the blocking or the asyncio client."""
     found = client.list_all(prefix, **how)
     if not hasattr(found, "__aiter__"):
         return list(found)
@@ -1030,8 +1035,8 @@ def test_many_calls_at_once(server: MemServer, connect: Callable[..., Any]) -> N
 
 
 def test_a_server_that_is_killed(server: MemServer, connect: Callable[..., Any]) -> None:
-    """Each increment that succeeded was executed once, even if the server died in between. The
-    store is lost with the server, so each life of the server is counted separately.
+    """Each increment that succeeded was executed once, even if the server died meanwhile. The store
+    is lost with the server, so the test counts separately for each server process.
     """
     client = connect(server.path)
     over = threading.Event()

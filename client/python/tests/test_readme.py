@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of the README work as pasted. Blocks that are not run are listed with a reason."""
+"""Tests that the code blocks of the README work as pasted. Blocks that are not run are listed with
+a reason."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from refchain import RefController
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = "topologies/README.md"
-"""The page about programs that run in a host."""
+"""The page about programs that run inside hosts of a test network."""
 
 PATIENCE = 60
-"""Seconds for a program to start and do little, even on a busy machine."""
+"""The number of seconds in which a program starts and does a little work, even on a busy
+machine."""
 
 
 RUN = [
@@ -31,7 +33,7 @@ RUN = [
     "from 'netcraq'",
     "client.open_stream",
 ]
-"""A text from each block that a test below runs."""
+"""One text from each code block that a test below runs."""
 
 NOT_RUN = {
     "reads: any switch": "a drawing",
@@ -41,7 +43,7 @@ NOT_RUN = {
     "make figures-quick": "they measure for minutes to hours; experiments/test_figures.py tests what they are made of",
     "bin/netcraq-switch -i": "it takes the reader's program and interfaces; the tests of switch/cmd/netcraq-switch start it",
 }
-"""A text from each block that no test here runs, with the reason."""
+"""One text from each code block that no test here runs, with the reason."""
 
 
 def blocks(page: str = "README.md") -> list[tuple[str, str]]:
@@ -50,7 +52,7 @@ def blocks(page: str = "README.md") -> list[tuple[str, str]]:
 
 
 def block(language: str, with_text: str, page: str = "README.md") -> str:
-    """The code block of a language that contains a text."""
+    """The only code block in a language that contains a text."""
     assert with_text in RUN or page != "README.md"
     (found,) = [text for of, text in blocks(page) if of == language and with_text in text]
     return found
@@ -72,7 +74,7 @@ def go() -> str:
 
 @pytest.fixture()
 def place(server: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server at the address in the README's line with export."""
+    """A server at the address that the README sets with export."""
     monkeypatch.setenv("NETCRAQ_NODE_SOCKET", server.path)  # type: ignore[attr-defined]
 
 
@@ -164,7 +166,7 @@ def test_asyncio(controller: RefController) -> None:
 
 PAGES = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.M | re.S)
-"""A program of a page, and its output according to the page. "..." stands for any text."""
+"""A program on a page, and the output that the page shows. "..." stands for any text."""
 
 
 @pytest.mark.usefixtures("place")
@@ -178,7 +180,7 @@ def test_programs_of_pages(page: Path) -> None:
 
 
 def test_languages_of_pages() -> None:
-    """Each program of these pages is in a language that a test runs."""
+    """Each program on these pages is in a language for which a test runs programs."""
     for page in PAGES:
         languages = {language for language, _ in blocks(str(page.relative_to(ROOT)))}
         assert languages <= {"console", "python", "text", "yaml"}, page
@@ -199,7 +201,7 @@ def test_security_of_a_lab_network() -> None:
 
 
 def test_values_of_the_chart() -> None:
-    """Values that pages pass to helm are in the list of the chart's values."""
+    """All values that pages pass to helm are in the list of the chart's values."""
     values = set(re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/reference/chart.md").read_text(), re.M))
     assert len(values) > 20
     for page in PAGES:
@@ -208,7 +210,7 @@ def test_values_of_the_chart() -> None:
 
 
 def test_the_cluster_tutorial_has_the_lines_of_the_quick_start() -> None:
-    """The tutorial has the commands of docs/kubernetes.md, which `make e2e-k8s` runs."""
+    """The tutorial has the same commands as docs/kubernetes.md, which `make e2e-k8s` runs."""
     typed = [line for _, text in blocks("docs/tutorials/cluster.md") for line in text.splitlines()]
     known = block("console", "$ helm install netcraq", "docs/kubernetes.md").splitlines()
     assert typed == known

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps in Python, between two streams of the node API's server in Go."""
+"""Tests of steps in Python, between two streams of the node API's server in Go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ step.run("in", "out", rows, socket=sys.argv[1])
 
 
 def expected(numbers: range) -> list[str]:
-    """The rows that the program makes from numbers."""
+    """The rows that the test's step makes from the given numbers."""
     return [f"{n}/{k}" for n in numbers for k in range(n % 4)]
 
 
@@ -50,7 +50,7 @@ def open_both(by: node.Client, **config: int) -> None:
 
 
 def test_step_killed(server: StreamServer, client: node.Client) -> None:
-    """Two processes run the same step; they and the server are killed at random."""
+    """Two processes run the same step. The processes and the server are killed at random."""
     open_both(client)
     running: list[subprocess.Popen] = []
     written, kills, servers = 0, 0, 0
@@ -93,7 +93,7 @@ def stop() -> Iterator[threading.Event]:
 
 
 def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
-    """A process died between two rows of one record, and another one continues."""
+    """A process has died between two rows of one record, and another process continues."""
     open_both(client)
     client.append("in", ["0", "1", "2", "3"])
 
@@ -110,8 +110,8 @@ def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client,
 
 
 def test_step_refuses(server: StreamServer, client: node.Client) -> None:
-    """Refused: a source that was created again, too many rows, and streams with several
-    partitions.
+    """A step refuses a source that was created again, too many rows from a record, and streams with
+    several partitions.
     """
     open_both(client)
     client.append("in", ["0"])
@@ -126,7 +126,7 @@ def test_step_refuses(server: StreamServer, client: node.Client) -> None:
 
 
 def test_step_says_what_was_overwritten(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
-    """StepError is raised if records are gone before they are read."""
+    """A step raises StepError if records are overwritten before it reads them."""
     open_both(client, objects=4, objectBytes=1024)
     life = step._life(client.open_stream("in")["incarnation"])
     client.append("out", ["0"], marks=[life | 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of streams against the node API's server in Go, by push and by pull."""
+"""Tests of stream readers with the node API's server in Go, by push and by pull."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
 
 
 class Waits:
-    """Makes an asyncio reader look blocking, so that a test covers both."""
+    """Wraps an asyncio reader so that it looks blocking. So one test covers both readers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, opening: Coroutine[Any, Any, aio.Reader]) -> None:
         self.loop = loop
@@ -49,7 +49,7 @@ Read = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def read(request: pytest.FixtureRequest) -> Iterator[Read]:
-    """A function that reads a stream, with either library."""
+    """A function that reads a stream, with the blocking or the asyncio library."""
     if request.param == "blocking":
         yield streams.read
         return
@@ -174,8 +174,8 @@ def test_overrun(server: StreamServer, client: node.Client, read: Read) -> None:
 
 @both
 def test_missed_is_told_later(server: StreamServer, client: node.Client, pull: bool) -> None:
-    """The first batch reports what a named consumer missed, even if an earlier reader of this name
-    got no batch.
+    """The first batch of a named consumer reports how many records the consumer missed, even if an
+    earlier reader with this name got no batch.
     """
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
     how = {"socket": server.path, "consumer": "me", "pull": pull}
@@ -208,8 +208,8 @@ assert count() == before, (before, count())
 
 @both
 def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None:
-    """A canceled wait loses no record, delays no other task, and the reader can be closed while it
-    waits.
+    """If a wait is canceled, no record is lost. A wait delays no other task. A reader can be closed
+    while it waits.
     """
     client.open_stream("s", {"partitions": 2})
 
@@ -281,7 +281,7 @@ asyncio.run(go())
 
 def test_publish(monkeypatch: pytest.MonkeyPatch, client: node.Client) -> None:
     """publish sends a subject and an id for each record of a stream that JetStream stores. The
-    tests of nodeapi/jetstream cover what is stored.
+    tests of nodeapi/jetstream check what JetStream stores.
     """
     asked: list[Any] = []
     monkeypatch.setattr(client, "_ask", lambda *ask: asked.append(ask) or {"appended": 2, "sequences": [7, 9]})

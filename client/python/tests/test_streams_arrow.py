@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow's batches in streams, against the node API's server in Go."""
+"""Tests of Arrow batches in streams, with the node API's server in Go."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 @pytest.fixture()
 def server(memserver_program: str) -> Iterator[str]:
-    """A server's socket."""
+    """The socket of a node API server."""
     with tempfile.TemporaryDirectory() as place:
         path = os.path.join(place, "s")
         command = [memserver_program, "--socket", path, "--streams", os.path.join(place, "streams")]
@@ -119,7 +119,7 @@ def test_batch_holds_its_object(server: str, client: node.Client) -> None:
     number = 0
 
     def fill() -> None:
-        """Append until a held object would have to be overwritten."""
+        """Append batches until the next one would overwrite a held object."""
         nonlocal number
         with pytest.raises(node.NodeError):
             for _ in range(50):
@@ -134,11 +134,11 @@ def test_batch_holds_its_object(server: str, client: node.Client) -> None:
     for i in range(number):
         assert reader.next(PATIENCE).batch.column(0)[0].as_py() == i
     assert first.valid() and number < 50
-    fill()  # the reader is done with all objects but this one
+    fill()  # the reader has released all objects but one
     reader.close()
     del first
     gc.collect()
-    fill()  # the column still holds it
+    fill()  # the column still holds the object
     assert kept.to_pylist() == [-7] * 39 and inside(pa.record_batch({"n": kept}), SEGMENT)
     del kept, reader
     gc.collect()
@@ -168,7 +168,7 @@ def test_batch_that_was_held_for_too_long(server: str, client: node.Client) -> N
 
 
 def record(batch: pa.RecordBatch) -> bytearray:
-    """The record of a batch."""
+    """The bytes of a batch's record."""
     return bytearray(columns.Encoder(batch, lambda address, size: None).record())
 
 
@@ -182,13 +182,13 @@ def refused(data: bytes, open_files: columns.Open = no_file) -> None:
 
 
 def test_hostile_records() -> None:
-    """A record is not trusted: it is either decoded or refused, and only its own bytes are read."""
+    """Every record, valid or not, is either decoded or refused, and only its own bytes are read."""
     for data in (b"", b"x" * 39, b"x" * 400, columns.MAGIC):
         refused(data)
     good = record(ALL)
     for n in range(0, len(good), 41):
         refused(good[:n])
-    # Try extreme values for every field of every table.
+    # Put extreme values into every field of every table.
     counts = columns.HEADER.unpack_from(good)
     tables = columns.HEADER.size + counts[2] * columns.NODE.size + counts[3] * columns.BUFFER.size
     for at in range(8, tables, 4):
@@ -199,8 +199,8 @@ def test_hostile_records() -> None:
                 got = columns.decode(bytes(bad), None, no_file, False)
             except columns.Garbage:
                 continue
-            got.to_pylist()  # if it is decoded, it must be a valid batch
-    # Try them for offsets and indices in buffers.
+            got.to_pylist()  # if the record is decoded, it must be a valid batch
+    # Put an extreme value into every offset and index in buffers.
     for batch in (
         pa.record_batch({"s": pa.array(["x" * 9, "y"])}),
         pa.record_batch({"l": pa.array([[1, 2], [3]])}),
@@ -220,8 +220,8 @@ def test_hostile_records() -> None:
 
 
 def test_decimals() -> None:
-    """The text of a decimal grows with its scale, so scales beyond the type's digits are
-    refused.
+    """The text of a decimal grows with its scale, so scales that are greater than the type's number
+    of digits are refused.
     """
     good, bad = (pa.record_batch({"d": pa.nulls(1, pa.decimal128(10, scale))}) for scale in (9, 39))
     assert columns.decode(bytes(record(good)), None, no_file, False).equals(good)
@@ -248,7 +248,7 @@ def test_the_same_many_times() -> None:
     got = columns.decode(many(60), None, no_file, False)
     assert got.num_columns == 60 and got.column(59).equals(text)
     refused(many(600))
-    # A batch that readers would refuse is not written.
+    # The writer refuses a batch that readers would refuse.
     column = pa.array(range(1000))
     piece = columns.Piece(b"f" * 16, 8000, 0)
     columns.Encoder(pa.record_batch([column] * 64, [str(i) for i in range(64)]), lambda address, size: piece)
@@ -277,8 +277,8 @@ def files(server: str) -> Iterator[arrow.Files]:
 
 
 def shared_kb(kind: str) -> tuple[int, int]:
-    """KiB of the pages of mapped files of a kind: pages that are this process's own copies, and
-    pages of the file.
+    """How many KiB of the mapped files of a kind are in memory. The first number counts this
+    process's private copies of pages, and the second one counts pages of the files.
     """
     own = of_file = 0
     ours = False
@@ -310,7 +310,7 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
     words = pa.array([f"w{i % 7}" for i in range(rows)]).dictionary_encode()
     first = pa.record_batch({"n": column, "w": words, "s": pa.array([str(i) for i in range(rows)])})
     arrow.Writer(client, "step-0", files=files).append(first)
-    assert files.shared == 8 * rows  # it was built in a file, so it was not copied
+    assert files.shared == 8 * rows  # the batch was built in a file, so it was not copied
     copied = files.copied
     values = first.to_pydict()
     del first, column
@@ -341,14 +341,15 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
         client.delete_stream(f"step-{i}")
     del batch, reader
     gc.collect()
-    assert kept.to_pylist()[0] == 1000 * steps  # it is valid after its reader and its stream are gone
+    # the column is valid after its reader and its stream are gone
+    assert kept.to_pylist()[0] == 1000 * steps
     del kept
     gc.collect()
     assert mapped(FILE) == []
 
 
 def test_nothing_is_left_unread(server: str) -> None:
-    """Releasing files leaves no unread answers."""
+    """After files were released, no answers of the server are unread."""
     with arrow.Files(server, timeout=PATIENCE) as files:
         for i in range(50):
             made = files.make(64).seal(f"k:{i}")
@@ -374,7 +375,7 @@ def test_nothing_is_left_unread(server: str) -> None:
     ids=["no end", "descriptors without end", "lists in lists", "a list", "a number", "too few", "a string"],
 )
 def test_hostile_server(said: bytes, passed: int) -> None:
-    """A client disconnects from a server that sends invalid answers, and leaves nothing of it
+    """A client disconnects from a server that sends invalid answers, and leaves no file descriptor
     open.
     """
     with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
@@ -403,7 +404,7 @@ def test_hostile_server(said: bytes, passed: int) -> None:
 
 
 def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Files are deleted when no record refers to them and no one holds them."""
+    """Files are deleted when no record refers to them and no program holds them."""
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "volatile": True})
     writer = arrow.Writer(client, "s", files=files, inline=0)
     names = []
@@ -412,17 +413,18 @@ def test_files_are_given_back(server: str, client: node.Client, files: arrow.Fil
         assert writer.append(pa.record_batch({"n": pa.array([i] * 1000)})) == i
         names.append(used[0].name)
         del used
-    with pytest.raises(node.InvalidArgument):  # no record refers to it
+    with pytest.raises(node.InvalidArgument):  # no record refers to the file
         files.open(names[-1])
     with arrow.Files(server) as other, arrow.read("s", socket=server, files=other) as reader:
         got = []
         while not got or got[-1] < 19:
             got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
-        assert got[0] > 0 and got == list(range(got[0], 20))  # the earlier records were overtaken
+        # the ring has already overwritten the earliest records
+        assert got[0] > 0 and got == list(range(got[0], 20))
 
 
 class Asked(arrow.Files):
-    """Files that count their requests."""
+    """Like Files, but counts the requests."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, timeout=PATIENCE)
@@ -434,7 +436,7 @@ class Asked(arrow.Files):
 
 
 def gone(where: str, name: str) -> bool:
-    """Whether the node does not have the file anymore."""
+    """Whether the node no longer has the file."""
     with arrow.Files(where, timeout=PATIENCE) as other:
         try:
             other.open(name)
@@ -484,8 +486,8 @@ def test_older_servers(server: str, files: arrow.Files) -> None:
 
 
 def test_unused_files_are_given_back(server: str) -> None:
-    """The node holds only few of the files that a program has released, and few bytes. After
-    give_back it holds none.
+    """The node holds only a few of the files that a program has released, and only a few bytes of
+    them. After give_back it holds none of them.
     """
     with arrow.Files(server, timeout=PATIENCE) as maker, Asked(server) as other:
         sizes = [64] * 40
@@ -494,12 +496,12 @@ def test_unused_files_are_given_back(server: str) -> None:
             draft = maker.make(size)
             name = draft.name
             held = draft.seal()
-            other.open(name)  # the result is released at once
+            other.open(name)  # the result is dropped at once, which releases the file
             del draft, held
             names.append(name)
         gc.collect()
         assert sum(n for _, _, n in other.asked) >= len(sizes) - 16
-        assert gone(server, names[-1])  # it is large, so it was given back immediately
+        assert gone(server, names[-1])  # the last file is large, so it was given back immediately
         other.give_back()
         assert sum(n for _, _, n in other.asked) == len(names)
         assert all(gone(server, name) for name in names)
@@ -536,7 +538,7 @@ def test_hostile_references(server: str, client: node.Client, files: arrow.Files
     for stream, namespace, named in (
         ("s", "", "0" * 32),
         ("s", "", "../" + name),
-        ("s", "", draft.name),  # not sealed
+        ("s", "", draft.name),  # this file is not sealed
         ("s", "others", name),
         ("kept", "", name),
     ):
@@ -557,7 +559,7 @@ def test_hostile_references(server: str, client: node.Client, files: arrow.Files
     client.append("s", [data], namespace="others")
     with arrow.read("s", socket=server, namespace="others") as reader, pytest.raises(node.InvalidArgument):
         reader.next(PATIENCE)
-    # References beyond the end of the file, or with a wrong length.
+    # These are references beyond the end of the file, or with a wrong length.
     counts = columns.HEADER.unpack_from(data)
     at = columns.HEADER.size + counts[4] * columns.FILE.size + counts[2] * columns.NODE.size
     places = [at + i * columns.BUFFER.size for i in range(counts[3])]
@@ -599,7 +601,7 @@ def test_cache(server: str, files: arrow.Files) -> None:
         t.join()
     assert len(decodings) == 1
     assert files.decoded("test:1", decode).equals(ALL) and len(decodings) == 1
-    # If that caller fails, the next one decodes it.
+    # If the caller that decodes fails, the next caller decodes the batch.
 
     def fail() -> pa.RecordBatch:
         raise RuntimeError("no")
@@ -610,8 +612,9 @@ def test_cache(server: str, files: arrow.Files) -> None:
 
 
 def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
-    """A namespace has 128 MiB. New batches replace unused ones, oldest first; batches in use stay.
-    If all are in use, only its caller gets a decoded batch.
+    """A namespace has 128 MiB. New batches replace unused batches, beginning with the oldest one.
+    Batches in use stay. If all batches are in use, only the caller that has decoded a batch gets
+    it.
     """
     size = 24 << 20
     decodings: list[int] = []
@@ -628,9 +631,9 @@ def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
         get(n)
     assert decodings == list(range(8))
     get(7)
-    get(0)  # it was held, so it is still in the cache
+    get(0)  # batch 0 was held, so it is still in the cache
     assert decodings == list(range(8))
-    get(1)  # it was not held, so it is decoded again
+    get(1)  # batch 1 was not held, so it is decoded again
     assert decodings == [*range(8), 1]
     all_held = [held, *(get(n) for n in range(10, 16))]
     assert sum(inside(b, FILE) for b in all_held) == 5
@@ -645,8 +648,8 @@ def numbers(n: int, rows: int = 10_000) -> pa.RecordBatch:
 
 
 def test_rewritten(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Rewritable files: there are no more of them than the ring has records, each is mapped once,
-    and each batch is read as it was appended.
+    """This test uses rewritable files. There must be no more files than the ring has records. Each
+    file must be mapped only once, and each batch must be read as it was appended.
     """
     client.open_stream("s", REWRITTEN)
     writer = arrow.Writer(client, "s", files=files, rewritable=True)
@@ -661,12 +664,12 @@ def test_rewritten(server: str, client: node.Client, files: arrow.Files) -> None
                 del batch
         # An object has room for four records, and one more file is being written.
         assert 4 <= len(names) <= 20 and len(own._kept) == len(names) == len(files._own)
-        assert own._last == len(names)  # the number of requests: one for each file
+        assert own._last == len(names)  # there was one request for each file
 
 
 def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: arrow.Files) -> None:
-    """A reader without trusted gets no memory that a writer can still change. Neither does a
-    program without a record.
+    """A reader gets memory that a writer can still change only with the option trusted. A program
+    without a record does not get such memory.
     """
     client.open_stream("s", REWRITTEN)
     arrow.Writer(client, "s", files=files, rewritable=True).append(numbers(7))
@@ -677,7 +680,7 @@ def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: 
             pytest.raises(node.InvalidArgument, match="rewritable"),
         ):
             reader.next(PATIENCE)
-    # That also holds if another reader of the same program already has the file.
+    # The same holds if another reader of the same program already has the file.
     with (
         arrow.Files(server) as own,
         arrow.read("s", socket=server, files=own, trusted=True) as reader,
@@ -689,15 +692,15 @@ def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: 
 
 
 def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.Files) -> None:
-    """A file is not rewritten while a reader or its maker uses a batch in it, or a record of
-    another stream refers to it.
+    """A file is not rewritten while a reader or the file's maker uses a batch in it, or while a
+    record of another stream refers to it.
     """
     client.open_stream("s", REWRITTEN)
     client.open_stream("further", REWRITTEN)
     writer = arrow.Writer(client, "s", files=files, rewritable=True)
     draft = files.rewrite(8 * 1000)
     draft.memory.cast("q")[0] = -7
-    own = pa.Array.from_buffers(pa.int64(), 1, [None, draft.seal().buffer])  # no record refers to it
+    own = pa.Array.from_buffers(pa.int64(), 1, [None, draft.seal().buffer])  # no record refers to the file
     with (
         arrow.Files(server, timeout=PATIENCE) as theirs,
         arrow.read("s", socket=server, files=theirs, trusted=True) as reader,
@@ -705,7 +708,8 @@ def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.
         writer.append(numbers(0), timeout=PATIENCE)
         kept = reader.next(PATIENCE).batch.column(0).slice(5)
         number = 0
-        with pytest.raises(node.NodeError):  # until a batch in use would be overwritten
+        with pytest.raises(node.NodeError):
+            # this appends until a batch in use would be overwritten
             for number in range(1, 50):
                 writer.append(numbers(number), timeout=0.5)
         assert number < 20 and set(kept.to_pylist()) == {0}
@@ -724,8 +728,8 @@ def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.
 
 
 def test_rewritten_waits_for_memory(server: str, client: node.Client) -> None:
-    """A namespace has 128 MiB. If the records need more, the maker waits until a file is free, and
-    is then notified.
+    """A namespace has 128 MiB of memory. If the records need more, the maker waits until a file is
+    free, and is then notified.
     """
     client.open_stream("s", {**REWRITTEN, "objects": 64})
     with arrow.Files(server, timeout=2.0) as files:
@@ -739,7 +743,7 @@ def test_rewritten_waits_for_memory(server: str, client: node.Client) -> None:
         client.delete_stream("s")  # this frees the stream's files
         for _ in range(10):
             files.rewrite(30 << 20).seal()
-        assert len(files._own) == 3  # each has 32 MiB, and the stream had some, too
+        assert len(files._own) == 3  # each file has 32 MiB, and the stream also had some memory
 
 
 STEP = """
@@ -773,8 +777,8 @@ with arrow.Files(socket, timeout=60) as files, arrow.read(source, socket=socket,
 
 @pytest.mark.parametrize("rewritable", [False, True], ids=["sealed", "rewritable"])
 def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.Files, rewritable: bool) -> None:
-    """A batch passes through three processes. None of them copies anything or has its own copy of a
-    page, and the pages of all of them together are those of the file.
+    """A batch passes through three processes. None of them copies data or has a private copy of a
+    page. The pages of all processes together are the pages of the file.
     """
     ways = ["a", "b", "c", ""]
     for stream in ways[:-1]:
@@ -787,7 +791,8 @@ def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.F
     words.release()
     whole = draft.seal()
     pages = -(-whole.size // 4096)
-    whole.buffer.to_pybytes()  # map the pages here, too, so that no page counts only for one other process
+    # map the pages in this process as well, so that no page counts only for one other process
+    whole.buffer.to_pybytes()
     columns = [
         pa.Array.from_buffers(pa.int64(), rows, [None, whole.buffer.slice(8 * rows * i, 8 * rows)]) for i in range(4)
     ]
@@ -816,12 +821,13 @@ def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.F
         arrow.Writer(client, "a", files=files).append(first)
         assert (files.copied, files.shared) == (0, 32 * rows)
         told = [[int(n) for n in line(p)] for p in processes]
-        # Columns, copied bytes, shared bytes: each step has one column and 8 rows less.
+        # The numbers are columns, copied bytes and shared bytes. Each step removes one column and 8
+        # rows.
         assert told == [[4, 0, 24 * (rows - 8)], [3, 0, 16 * (rows - 16)], [2, 0, 0]]
         go_on()
         sizes = [[int(n) for n in line(p)] for p in processes]
         assert all(rss > 0 and anonymous == own == 0 for rss, _, anonymous, own in sizes), sizes
-        # This process maps the file, too, so its share of a page is as large as theirs.
+        # This process also maps the file, so each process has the same share of a page.
         assert sizes[0][0] == 4 * pages and sum(pss for _, pss, _, _ in sizes) <= 4 * pages, sizes
     finally:
         go_on()
@@ -853,8 +859,8 @@ def many(rows: int) -> pa.RecordBatch:
 
 
 def test_slices(server: str, client: node.Client, files: arrow.Files) -> None:
-    """A slice takes only the space of its own values, wherever it begins, and is read with the same
-    values. Slices of data in a file are not copied.
+    """A slice in a record takes only the space of its own values, wherever it begins. Readers get
+    the same values. Slices of data in a file are not copied.
     """
     rows, each = 5000, 10
     whole, first = many(rows), len(record(many(each)))
@@ -896,6 +902,6 @@ def test_slices(server: str, client: node.Client, files: arrow.Files) -> None:
     ids=lambda column: str(column.type),
 )
 def test_values_that_readers_refuse(column: pa.Array) -> None:
-    """The writer refuses what readers would refuse, and names the column."""
+    """The writer refuses values that readers would refuse, and its error names the column."""
     with pytest.raises(ValueError, match="'odd' has values that readers refuse"):
         record(pa.record_batch({"odd": column}))

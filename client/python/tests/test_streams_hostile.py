@@ -30,8 +30,8 @@ PATIENCE = 30.0
 
 
 class Hostile:
-    """Valid memory, until a test changes it: an object of two records, "ab" and "cd", and one of
-    "ef".
+    """A server whose memory is valid until a test changes it. It has an object with the records
+    "ab" and "cd", and an object with the record "ef".
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Hostile:
         struct.pack_into("<8sI", self.cursor, 0, b"NCCUR001", 1)
         self.told: Any = {"partition": 0, "bytes": len(self.segment), "generation": "1", "object": 0, "offset": 0}
         self.answer: Any = {"id": 1, "data": {"descriptors": 2, "incarnation": "i", "partitions": [self.told]}}
-        self.text: bytes | None = None  # replaces the answer
+        self.text: bytes | None = None  # if set, replaces the server's answer
         self.passed = 2
         self.sealed = True
 
@@ -164,7 +164,7 @@ GARBAGE: dict[str, Callable[[Hostile], Any]] = {
     "no UTF-8": lambda h: setattr(h, "text", b'"\xff"\n'),
 }
 
-# Each case runs in its own process, because a reader may hang or be sent SIGBUS.
+# Each case runs in its own process, because a defective reader may hang or be killed by SIGBUS.
 ALONE = """
 import faulthandler, sys
 sys.path.insert(0, sys.argv[1])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of the wheels: only the package, without helpers of tests or others' labs."""
+"""Tests the content of the wheels. A wheel has only the package, without helpers of tests or of
+labs."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NETCRAQ_SWITCH = "netcraq_switch: __init__.py mininet.py p4utils.py py.typed"
 )
 def test_wheel(folder: str, package: str, files: str, tmp_path: Path):
     """A wheel contains the listed files, needs no other package, and can be imported."""
-    source = tmp_path / "source"  # setuptools writes into the source folder
+    source = tmp_path / "source"  # a copy, because setuptools writes into the source folder
     source.mkdir()
     shutil.copy(ROOT / folder / "pyproject.toml", source)
     shutil.copytree(ROOT / folder / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -40,7 +41,7 @@ def test_wheel(folder: str, package: str, files: str, tmp_path: Path):
     assert shipped == {f"{where}/{name}" for where, names in rows for name in names.split()}
     needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert needed == []
-    # -S hides the packages that are installed on this machine.
+    # The option -S hides the packages that are installed on this machine.
     script = f"import sys; sys.path.insert(0, {str(wheel)!r}); import {package}; print({package}.__file__)"
     imported = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True)
     assert imported.returncode == 0, imported.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""netcraq.wire and the scapy layer against the vectors that the Go package is tested with."""
+"""Tests netcraq.wire and the scapy layer with the same vectors as the Go package."""
 
 from __future__ import annotations
 

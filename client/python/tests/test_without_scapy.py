@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package without the packages of its extras."""
+"""Tests the package without the packages that its extras install."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
 
 
 def test_the_package_itself_imports_nothing_and_has_connect():
-    """Importing the package imports no asyncio, and the package has connect."""
+    """Importing the package does not import asyncio, and the package has the function connect."""
     script = """
 import sys, netcraq
 assert "asyncio" not in sys.modules

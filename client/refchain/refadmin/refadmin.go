@@ -1,6 +1,6 @@
-// Package refadmin is a controller for tests of code that asks a controller for the places of keys.
-// It has reference chains (package refchain), places keys in them, moves and removes keys, and can
-// ignore requests.
+// Package refadmin is a controller for tests of code that asks a controller where keys are. It has
+// reference chains (package refchain), places keys in them, moves and removes keys, and can ignore
+// requests.
 package refadmin
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// Controller is a running controller.
+// Controller is a controller for tests, which serves the admin API.
 type Controller struct {
 	server *httptest.Server
 	start  time.Time
@@ -37,11 +37,11 @@ type Controller struct {
 	floor    wire.Version
 	session  uint16
 	down     bool
-	asked    map[string]int // numbers of requests, by method and path
+	asked    map[string]int // number of requests, by method and path
 }
 
-// New starts a controller of chains with the given number of slots each: "a" with epoch 1, "b" with
-// epoch 2, and so on.
+// New starts a controller of the given chains. Each chain gets the given number of slots. The
+// chains are named "a" with epoch 1, "b" with epoch 2, and so on.
 func New(slots int, chains ...*refchain.Chain) *Controller {
 	c := &Controller{start: time.Now(), slots: slots, chains: map[string]*refchain.Chain{}, ids: map[string]uint8{},
 		epochs: map[string]uint16{}, next: map[string]uint32{},
@@ -131,14 +131,14 @@ func (c *Controller) Close() { c.server.CloseClientConnections(); c.server.Close
 // URL returns the address of the controller's API.
 func (c *Controller) URL() string { return c.server.URL }
 
-// SetDown makes the controller ignore requests, or ends that.
+// SetDown(true) makes the controller ignore requests. SetDown(false) ends that.
 func (c *Controller) SetDown(down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.down = down
 }
 
-// Asked returns the number of requests of a kind, such as "GET /v1/keys/{name}".
+// Asked returns how many requests of a kind, such as "GET /v1/keys/{name}", the controller has got.
 func (c *Controller) Asked(pattern string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,8 @@ func (c *Controller) place(name, chain string) *admin.Key {
 	return &admin.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
 }
 
-// Move moves a key to another chain. In between, the key is in no chain for the given time.
+// Move moves a key to another chain. During the move, which lasts for the duration `takes`, the key
+// is in no chain.
 func (c *Controller) Move(name, to string, takes time.Duration) {
 	c.mu.Lock()
 	old := c.keys[name]
@@ -254,7 +255,8 @@ func (c *Controller) Move(name, to string, takes time.Duration) {
 	delete(c.moving, name)
 }
 
-// PutBack removes a key from its chain for the given time, as a failed move does.
+// PutBack removes a key from its chain for the duration `takes`, and then puts it back, as after a
+// failed move.
 func (c *Controller) PutBack(name string, takes time.Duration) {
 	c.mu.Lock()
 	k := c.keys[name]
@@ -268,7 +270,7 @@ func (c *Controller) PutBack(name string, takes time.Duration) {
 	delete(c.moving, name)
 }
 
-// Remove removes a key from the network.
+// Remove removes a key from its chain and from the controller.
 func (c *Controller) Remove(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,12 +279,12 @@ func (c *Controller) Remove(name string) {
 		return
 	}
 	v, _, _, _ := c.chains[k.Chain].Take(wire.Key(k.KeyID))
-	c.floor = max(c.floor, v+wire.Version(k.VersionOffset)+1) // the version of the deletion
+	c.floor = max(c.floor, v+wire.Version(k.VersionOffset)+1) // the deletion has this version
 	delete(c.keys, name)
 	c.replaced[name] = time.Now()
 }
 
-// Key returns a key's present state; nil: the key does not exist.
+// Key returns a key's present state, or nil if the key does not exist.
 func (c *Controller) Key(name string) *admin.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()

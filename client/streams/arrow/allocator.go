@@ -9,21 +9,21 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Allocator is an Arrow allocator whose memory is in files: what builders write into it is shared
-// without a copy. It is safe for concurrent use.
-// A file is sealed as a whole when a batch is appended that contains every allocation in the file
-// that was not freed. If the file has other allocations, which may still be written to, the batch's
-// buffers in it are copied, like buffers outside of files. So use an allocator only for one batch's
-// builders, and allocate nothing else with it until the batch is appended; or release the other
-// builders before. An allocation that grows leaves its old space in the file unused: call the
-// builder's Reserve.
+// Allocator is an Arrow allocator whose memory is in files that the node holds. So batches that
+// builders make in this memory are shared without a copy. It is safe for concurrent use.
+//
+// When a batch is appended, each file is sealed whose remaining allocations all belong to the
+// batch. If a file has other allocations, which may still be written to, the batch's buffers in
+// this file are copied. So use an allocator only for the builders of one batch, and allocate
+// nothing else with it until the batch is appended. Or release the other builders before. If an
+// allocation grows, its old space in the file may stay unused, so call the builder's Reserve.
 type Allocator struct {
 	files *Files
 	each  int
 
 	mu     sync.Mutex
 	open   []*chunk
-	all    []*chunk // by address; includes sealed ones
+	all    []*chunk // sorted by address; includes sealed files
 	closed bool
 
 	elsewhere atomic.Int64
@@ -34,9 +34,9 @@ type chunk struct {
 	draft  *Draft
 	memory []byte
 	free   []span
-	used   map[int]int // maps an allocation's offset to its length
-	sealed *Mapped     // has one reference for each entry of used; nil: not sealed
-	broken bool        // it is read-only, but could not be sealed
+	used   map[int]int // maps the offset of each allocation to its length
+	sealed *Mapped     // nil if the file is not sealed; has one reference for each entry of used
+	broken bool        // the file is read-only, but could not be sealed
 }
 
 // writable reports whether the program may still write to the chunk.
@@ -45,7 +45,7 @@ func (c *chunk) writable() bool { return c.sealed == nil && !c.broken }
 type span struct{ at, size int }
 
 // Allocator makes an allocator. Each of its files has the given number of bytes, or the size of a
-// larger single allocation; so choose about what a batch takes. 0: 1 MiB.
+// larger single allocation; so choose about the size of a batch. 0 means 1 MiB.
 func (f *Files) Allocator(bytes int) *Allocator {
 	if bytes <= 0 {
 		bytes = 1 << 20
@@ -57,12 +57,12 @@ func (f *Files) Allocator(bytes int) *Allocator {
 	return a
 }
 
-// Elsewhere returns the number of bytes that were allocated in the program's own memory because
-// there was no file. They are copied when they are sent.
+// Elsewhere returns the number of bytes that were allocated in the program's own memory because no
+// file could be made. Such memory is copied when a batch is sent.
 func (a *Allocator) Elsewhere() int64 { return a.elsewhere.Load() }
 
-// Close releases files without allocations; the other files follow when their last allocation is
-// freed.
+// Close releases the files that have no allocations. Each other file is released when its last
+// allocation is freed.
 func (a *Allocator) Close() {
 	a.files.mu.Lock()
 	delete(a.files.allocators, a)
@@ -101,7 +101,9 @@ func (a *Allocator) allocate(size int) []byte {
 	if !a.closed {
 		d, err = a.files.Make(ctx, max(a.each, rounded(size)))
 	}
-	if d == nil || err != nil { // an Allocator cannot return an error
+	if d == nil || err != nil {
+		// the allocation fails over to the program's memory, because an Allocator cannot return an
+		// error
 		a.elsewhere.Add(int64(size))
 		return make([]byte, size)
 	}
@@ -117,7 +119,7 @@ func (a *Allocator) allocate(size int) []byte {
 	return c.take(size)
 }
 
-// take allocates in the first space that is large enough. nil: there is none.
+// take allocates in the first free space that is large enough. It returns nil if there is none.
 func (c *chunk) take(size int) []byte {
 	need := rounded(size)
 	for i := range c.free {
@@ -135,8 +137,8 @@ func (c *chunk) take(size int) []byte {
 	return nil
 }
 
-// give frees the allocation at an offset, and zeroes it, so that later builders, and other programs
-// that map the file, find no old data.
+// give frees the allocation at an offset. It fills the space with zeros, so that later builders,
+// and other programs that map the file, find no old data.
 func (c *chunk) give(at, size int) {
 	clear(c.memory[at : at+size])
 	i, _ := slices.BinarySearchFunc(c.free, at, func(s span, at int) int { return s.at - at })
@@ -166,7 +168,8 @@ func (c *chunk) grow(at, need int) bool {
 	return true
 }
 
-// of returns the chunk that contains b, and the offset of b in it. nil: b is in no chunk.
+// of returns the chunk that contains b, and the offset of b in the chunk. It returns nil if no
+// chunk contains b.
 func (a *Allocator) of(b []byte) (*chunk, int) {
 	at := address(b)
 	i, _ := slices.BinarySearchFunc(a.all, at, func(c *chunk, at uintptr) int {
@@ -244,7 +247,7 @@ func (a *Allocator) Free(b []byte) {
 	}
 }
 
-// discardEmpty discards a file without allocations. a.mu is held.
+// discardEmpty discards a file if it has no allocations. The caller holds a.mu.
 func (a *Allocator) discardEmpty(c *chunk) {
 	if len(c.used) == 0 {
 		a.forget(c)
@@ -258,8 +261,8 @@ func (a *Allocator) forget(c *chunk) {
 	a.all = slices.DeleteFunc(a.all, same)
 }
 
-// sealFor seals each allocator's file whose allocations all belong to the batch, so that the
-// batch's record can refer to it.
+// sealFor seals the allocators' files whose allocations all belong to the batch, so that the
+// batch's record can refer to these files.
 func (f *Files) sealFor(ctx context.Context, batch arrow.RecordBatch) {
 	f.mu.Lock()
 	all := make([]*Allocator, 0, len(f.allocators))
@@ -316,11 +319,11 @@ func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
 	}
 	for c, blocks := range has {
 		if len(blocks) < len(c.used) {
-			continue // other allocations in the chunk may still be written to
+			continue // Other allocations in the chunk may still be written to.
 		}
 		m, err := c.draft.Seal(ctx, "")
 		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })
-		if err != nil { // the batch's buffers in it are copied
+		if err != nil { // The batch's buffers in this file will be copied.
 			c.broken = true
 			continue
 		}

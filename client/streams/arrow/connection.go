@@ -16,26 +16,27 @@ import (
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-// connection is a connection to the node's server for requests about files. The node holds a
-// request's file until the connection ends or the request is canceled.
+// connection is a connection to the node's server. It is used for requests about files. The node
+// holds the file of a request until the connection ends or the request is canceled.
 type connection struct {
 	nc *net.UnixConn
 
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan answer // the callers that wait for a first answer, by request number
-	err     error                  // why the connection has ended
+	mu   sync.Mutex
+	last uint64
+	// the callers that wait for a first answer, by the number of the request
+	waiting map[uint64]chan answer
+	err     error // why the connection has ended
 }
 
 // answer is the first answer to a request.
 type answer struct {
 	data json.RawMessage
-	fds  []int // descriptors, which the receiver must close
+	fds  []int // file descriptors, which the receiver must close
 	err  error
 }
 
-// maxAnswer bounds the server's answer, which takes some hundred bytes to describe a file.
-// maxDescriptors bounds the descriptors that come with an answer.
+// maxAnswer bounds the size of the server's answer, which takes some hundred bytes to describe a
+// file. maxDescriptors bounds the number of file descriptors that come with an answer.
 const (
 	maxAnswer      = 1 << 20
 	maxDescriptors = 8
@@ -80,24 +81,25 @@ func (c *connection) ask(ctx context.Context, function string, data any) (uint64
 	_, waits := c.waiting[id]
 	delete(c.waiting, id)
 	c.mu.Unlock()
-	if !waits { // its answer has just arrived
+	if !waits { // the answer has just arrived
 		passing.Close((<-got).fds)
 	}
 	c.cancel(id)
 	return 0, answer{}, ctx.Err()
 }
 
-// sendTime bounds the time for which a server may read nothing.
+// sendTime bounds how long a send waits while the server reads nothing.
 const sendTime = 30 * time.Second
 
-// send sends a request. c.mu is held.
+// send sends a request. The caller holds c.mu.
 func (c *connection) send(id uint64, function string, data []byte) error {
 	_ = c.nc.SetWriteDeadline(time.Now().Add(sendTime))
 	_, err := fmt.Fprintf(c.nc, `{"id":%d,"func":"%s","data":%s}`+"\n", id, function, data)
 	return err
 }
 
-// cancel ends a request, and releases what it holds. It does not wait for the server's answer.
+// cancel ends a request, so that the node releases what the request holds. It does not wait for the
+// server's answer.
 func (c *connection) cancel(id uint64) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -119,7 +121,7 @@ func (c *connection) ended() bool {
 	return c.err != nil
 }
 
-// end ends the connection. Waiting callers get the reason.
+// end ends the connection with an error, which waiting callers get.
 func (c *connection) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +135,7 @@ func (c *connection) end(why error) {
 	}
 }
 
-// listen reads until the connection ends.
+// listen reads answers until the connection ends.
 func (c *connection) listen() {
 	var in []byte
 	var fds []int
@@ -162,8 +164,8 @@ func (c *connection) listen() {
 	}
 }
 
-// deliver passes an answer, with its descriptors, to the caller that waits for it. Only the first
-// answer counts.
+// deliver passes an answer, with its file descriptors, to the caller that waits for it. It drops
+// further answers to the same request.
 func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 	var a struct {
 		ID    uint64          `json:"id"`
@@ -177,7 +179,7 @@ func (c *connection) deliver(line []byte, fds []int) ([]int, error) {
 		return fds, err
 	}
 	if len(a.Data) > 0 {
-		_ = json.Unmarshal(a.Data, &told) // an answer without descriptors need not be an object
+		_ = json.Unmarshal(a.Data, &told) // an answer without descriptors need not be a JSON object
 	}
 	if told.Descriptors < 0 || told.Descriptors > len(fds) {
 		return fds, errors.New("what answers is no node server that passes memory")

@@ -18,8 +18,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestHostileServer: if a server sends answers without a request, with descriptors or without end,
-// the client closes the connection and leaves no descriptor open.
+// TestHostileServer checks the client against servers that send answers without a request, answers
+// with file descriptors, or endless answers. The client must close the connection and leave no
+// descriptor open.
 func TestHostileServer(t *testing.T) {
 	for name, send := range map[string]func(nc *net.UnixConn, fd int) error{
 		"descriptors for nobody": func(nc *net.UnixConn, fd int) error {
@@ -71,7 +72,7 @@ func TestHostileServer(t *testing.T) {
 						return
 					}
 				}
-				_, _ = io.Copy(io.Discard, nc) // until the client closes the connection
+				_, _ = io.Copy(io.Discard, nc) // this reads until the client closes the connection
 			}()
 			files := NewFiles(FilesConfig{Socket: socket})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -87,7 +88,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// open returns the number of open descriptors of this process.
+// open returns how many file descriptors of this process are open.
 func open(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")

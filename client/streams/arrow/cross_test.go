@@ -18,13 +18,15 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// pythonVariable names a Python that has pyarrow: make test-arrow-go sets it.
+// pythonVariable is the environment variable with the path of a Python interpreter that has
+// pyarrow. The target test-arrow-go of make sets it.
 const pythonVariable = "NETCRAQ_ARROW_PYTHON"
 
-// TestPython: batches written by the Python library are read here, and batches written here are
-// read in Python, with equal values and schemas, from records and from files. The batches have all
-// supported types, slices, and 60 random combinations of types and values. Both sides compare with
-// files in Arrow's own format. $NETCRAQ_ARROW_SEED is the random seed.
+// TestPython checks that this package reads batches that the Python library has written, and that
+// Python reads batches that this package has written. Values and schemas must be equal. The batches
+// are in records and in files. The batches have all supported types, slices, and 60 random
+// combinations of types and values. Both sides compare the batches with files in Arrow's own
+// format. The variable NETCRAQ_ARROW_SEED sets the random seed.
 func TestPython(t *testing.T) {
 	python := os.Getenv(pythonVariable)
 	if python == "" {
@@ -35,7 +37,7 @@ func TestPython(t *testing.T) {
 		seed = strconv.FormatInt(time.Now().Unix()%1_000_000, 10)
 	}
 	t.Logf("seed %s", seed)
-	for _, known := range []bool{true, false} { // whether the extension types are known
+	for _, known := range []bool{true, false} { // whether arrow-go knows the extension types
 		t.Run(map[bool]string{true: "extensions", false: "storage"}[known], func(t *testing.T) {
 			if !known {
 				name := extensions.NewUUIDType().ExtensionName()

@@ -11,14 +11,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// counted is a reference count that keeps memory alive: a reader's hold, or a mapped file. nil: the
-// program's own memory.
+// counted is a reference count that keeps memory alive, for example the Hold of a record or a
+// mapped file. It is nil for the program's own memory.
 type counted interface {
 	Retain()
 	Release()
 }
 
-// keeper makes an Arrow buffer hold a reference to something.
+// keeper is the allocator of an Arrow buffer that holds a reference. When the buffer is released,
+// the reference is released.
 type keeper struct{ counted }
 
 func (keeper) Allocate(int) []byte           { panic("what is mapped does not grow") }
@@ -27,7 +28,7 @@ func (keeper) Reallocate(int, []byte) []byte { panic("what is mapped does not gr
 // Free is called when the buffer's last reference is released.
 func (k keeper) Free([]byte) { k.Release() }
 
-// memoryOf is memory that contains buffers.
+// memoryOf is a memory area that contains buffers.
 type memoryOf struct {
 	bytes []byte
 	by    counted
@@ -42,12 +43,13 @@ func (m memoryOf) buffer(at, n uint64) *memory.Buffer {
 	return memory.NewBufferWithAllocator(b, keeper{m.by})
 }
 
-// fileName is the name of a file as records contain it.
+// fileName is the name of a file in the form that records contain.
 type fileName [16]byte
 
 // decode makes a batch from a record. The batch's buffers are in the record's memory, which `by`
-// keeps alive, and in files; open returns a reference to a file. decode does not trust the record,
-// but if trusted is set, it does not check the offsets and indices in buffers.
+// keeps alive, and in files. The function open opens a file and returns a reference to it. decode
+// checks the record, because it may be invalid. But if trusted is set, it does not check the
+// offsets and indices in buffers.
 func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known *schemas, trusted bool) (
 	batch arrow.RecordBatch, err error) {
 	d := decoder{trusted: trusted}
@@ -62,7 +64,9 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 	if len(data) < headerBytes || string(data[:len(magic)]) != magic || le.Uint32(data[8:]) != layoutKnown {
 		return nil, garbage("nor one of a layout that is not known")
 	}
-	var counts [5]uint64 // the numbers of nodes, buffers, files, bytes of the schema, and bytes after it
+	// the counts of nodes, buffers and files, the size of the schema, and the size of the data
+	// after it
+	var counts [5]uint64
 	for i := range counts {
 		counts[i] = uint64(le.Uint32(data[12+4*i:]))
 	}
@@ -121,19 +125,21 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 	return array.NewRecordBatch(schema, columns, int64(rows)), nil
 }
 
-// decoder makes arrays from nodes and buffers.
+// decoder makes arrays from a record's nodes and buffers.
 type decoder struct {
 	nodes, buffers []byte // the remaining nodes and buffers
 	memory         []memoryOf
 	trusted        bool
-	left           uint64    // remaining limit for the bytes of buffers
-	made           []counted // references to release if decoding fails, or when there is a batch
+	left           uint64 // how many more bytes of buffers are allowed
+	// references that are released when the batch has its own, or when decoding fails
+	made []counted
 }
 
-// anyRows is the number of rows for arrays within other arrays, which may have any length.
+// anyRows is passed instead of a number of rows for arrays within other arrays, because these may
+// have any length.
 const anyRows = math.MaxUint64
 
-// array makes the next array, of type t.
+// array makes the next array of the record, which has type t.
 func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 	s, err := shapeOf(t)
 	if err != nil {
@@ -166,10 +172,11 @@ func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 	switch {
 	case s.form == formNull:
 		nulls, of[0] = int64(length), nil
-		count = 1 // arrow-go keeps one buffer in the place of its validity bitmap
+		count = 1 // arrow-go expects one buffer, in the place of the validity bitmap
 	case bitmap == nil:
 		nulls = 0
-	// count now, because several goroutines may ask for the count at the same time
+	// Count the nulls now, because arrow-go would count them lazily, in several goroutines at the
+	// same time.
 	case !d.trusted || nulls < 0:
 		nulls = int64(length) - int64(bitutil.CountSetBits(bitmap.Bytes(), int(offset), int(length)))
 	}
@@ -225,7 +232,7 @@ func (d *decoder) buffer(needed bool, t arrow.DataType) (*memory.Buffer, error) 
 	return made, nil
 }
 
-// fits reports whether an array that ends with value n has long enough buffers.
+// fits returns an error if the buffers of an array that ends with value n are too short.
 func fits(s *shape, n uint64, of []*memory.Buffer) error {
 	var last uint64
 	need, ok := s.sizes(n, 0)
@@ -243,7 +250,7 @@ func fits(s *shape, n uint64, of []*memory.Buffer) error {
 		return fmt.Errorf("of %d values", n)
 	}
 	for i, b := range of {
-		// An empty array needs no offsets.
+		// An array without values needs no offsets.
 		if b != nil && uint64(b.Len()) < need[i] && n > 0 {
 			return fmt.Errorf("a buffer of %d bytes, not %d", b.Len(), need[i])
 		}
@@ -251,8 +258,8 @@ func fits(s *shape, n uint64, of []*memory.Buffer) error {
 	return nil
 }
 
-// childrenFit checks that the children of an array that ends with value n have enough values.
-// arrow-go itself checks the children of lists.
+// childrenFit returns an error if the children of an array that ends with value n have too few
+// values. It does not check the children of lists, because arrow-go does.
 func childrenFit(t arrow.DataType, n uint64, children []arrow.ArrayData) error {
 	each := uint64(1)
 	switch t := t.(type) {

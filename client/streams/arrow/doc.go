@@ -1,6 +1,5 @@
-// Package streamsarrow reads and writes Arrow record batches in streams. The buffers of a batch
-// that was read are in the node's memory, without a copy. docs/streams-arrow.md describes the
-// guarantees.
+// Package streamsarrow reads and writes Arrow record batches in streams. A batch that was read uses
+// the node's memory without a copy. docs/streams-arrow.md describes the guarantees.
 //
 //	r, err := streamsarrow.Open(ctx, streamsarrow.Config{Config: streams.Config{Stream: "orders"}})
 //	for {

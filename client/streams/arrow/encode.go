@@ -16,19 +16,21 @@ import (
 type encoder struct {
 	batch  arrow.RecordBatch
 	schema []byte
-	find   func(b []byte) (m *Mapped, at int, ok bool) // finds the file that contains bytes
+	// finds the file that contains the given bytes, and their offset in it
+	find func(b []byte) (m *Mapped, at int, ok bool)
 
 	nodes   []byte
 	buffers []place
 	files   []*Mapped
 	number  map[*Mapped]uint32
-	fresh   [][]byte // buffers outside of files
-	space   int      // their size, each rounded up
-	copied  int      // their bytes
-	shared  int      // bytes of buffers in files
+	fresh   [][]byte // buffers that are not in files
+	space   int      // total size of the fresh buffers, each rounded up to the alignment
+	copied  int      // total size of the fresh buffers
+	shared  int      // total size of the buffers in files
 }
 
-// place is the position of a buffer: in a file, or index n in fresh.
+// place is the position of a buffer. If fresh is set, `at` is the buffer's offset among the fresh
+// buffers. Otherwise it is the offset in a file.
 type place struct {
 	file      uint32
 	fresh     bool
@@ -76,10 +78,11 @@ func childrenOf(a arrow.ArrayData, t arrow.DataType) []arrow.ArrayData {
 	return a.Children()
 }
 
-// array adds n values of an array, beginning with the value `first`. The rest of its buffers is
-// left out, so a slice takes no more space than its values. A bitmap can only be cut at a byte, so
-// up to 7 earlier values remain. entries: a is the entries of a map, which are never null, and
-// whose start Arrow's C++ library does not check.
+// array adds n values of an array, beginning with the value `first`. It leaves out the other values
+// in the array's buffers, so a slice takes no more space than its own values. A bitmap can only be
+// cut at a byte boundary, so up to 7 earlier values remain. If entries is set, the array has the
+// entries of a map. Entries are never null, and Arrow's C++ library does not support an offset in
+// them.
 func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entries bool) error {
 	s, err := shapeOf(t)
 	if err != nil {
@@ -110,7 +113,7 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	case n == 0 || entries || bytesOf(buffers[0]) == nil:
 		nulls = 0
 	case n != a.Len():
-		nulls = -1 // unknown
+		nulls = -1 // the number of nulls is not known
 	}
 	e.nodes = le.AppendUint64(e.nodes, uint64(n))
 	e.nodes = le.AppendUint64(e.nodes, uint64(nulls))
@@ -119,7 +122,8 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	e.nodes = le.AppendUint32(e.nodes, uint32(len(children)))
 	for i := range count {
 		b := bytesOf(buffers[i])
-		if i == 0 && nulls == 0 { // arrow-go's builders make a bitmap even without nulls
+		if i == 0 && nulls == 0 {
+			// drop the bitmap, which arrow-go's builders make even without nulls
 			b = nil
 		}
 		from, to := c.bytes(&s, i)
@@ -131,7 +135,8 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 		}
 	}
 	for i, child := range children {
-		if d, ok := child.(*array.Data); ok && d == nil { // an empty array needs no dictionary
+		if d, ok := child.(*array.Data); ok && d == nil {
+			// arrow-go has no dictionary for an empty array, so add an empty one
 			b := array.NewBuilder(memory.DefaultAllocator, s.children[i])
 			none := b.NewArray()
 			b.Release()
@@ -150,15 +155,18 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	return nil
 }
 
-// cut describes the values of an array that are sent: those from begin to end. The first pad of
-// them are sent only because bitmaps are cut at bytes. Their offsets point from `from` to `to`.
+// cut describes which values of an array are sent. These are the values from begin to end. The
+// first pad of them are sent only because bitmaps are cut at byte boundaries. The offsets of the
+// values point to the range from `from` to `to`.
 type cut struct {
 	begin, end, pad int
 	from, to        int
-	rebased         []byte // offsets minus from; nil: unchanged, and their target is sent from its beginning
+	// rebased has the offsets minus from. It is nil if the offsets are sent unchanged; then their
+	// target is sent from its beginning.
+	rebased []byte
 }
 
-// bytes returns the range of a buffer that is sent.
+// bytes returns which bytes of a buffer are sent.
 func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	w := int(s.width)
 	switch {
@@ -172,7 +180,7 @@ func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	return c.start(), c.to
 }
 
-// start returns the beginning of the offsets' target that is sent.
+// start returns where the part of the offsets' target that is sent begins.
 func (c *cut) start() int {
 	if c.rebased == nil {
 		return 0
@@ -180,7 +188,7 @@ func (c *cut) start() int {
 	return c.from
 }
 
-// child returns the range of a child's values that are sent with an array.
+// child returns which values of a child are sent with an array.
 func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 	switch t := t.(type) {
 	case *arrow.DictionaryType:
@@ -193,9 +201,9 @@ func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 	return c.start(), c.to - c.start()
 }
 
-// follow checks the targets of an array's offsets. It leaves out the part of the target in front of
-// the first offset, and computes the offsets again, unless the target is in files and so is not
-// copied.
+// follow checks where an array's offsets point to. It leaves out the part of the target before the
+// first offset, and computes the offsets again. If the target is in files, and so is not copied,
+// follow changes nothing.
 func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
 	if s.form != formData && s.form != formOffsets || c.end == 0 {
 		return nil
@@ -242,8 +250,8 @@ func (e *encoder) inFiles(all [][]byte) bool {
 	})
 }
 
-// buffer adds the part of a buffer that is sent. needed: the buffer must exist; empty: a missing or
-// too short buffer is replaced by zeros.
+// buffer adds the part of a buffer that is sent. If needed is set, the buffer must exist. If empty
+// is set, a buffer that is missing or too short is replaced by zeros.
 func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	if b == nil && !needed {
 		e.buffers = append(e.buffers, place{file: absent})
@@ -274,7 +282,8 @@ func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	return nil
 }
 
-// copyFresh copies the buffers outside of files, each to the next aligned place.
+// copyFresh copies the buffers that are not in files. Each copy begins at the next aligned
+// position.
 func (e *encoder) copyFresh(to []byte) {
 	at := 0
 	for _, b := range e.fresh {
@@ -283,8 +292,8 @@ func (e *encoder) copyFresh(to []byte) {
 	}
 }
 
-// head encodes the record without the fresh buffers, which follow it or are the whole content of a
-// file.
+// head encodes the record without the fresh buffers. The fresh buffers follow the head, or are the
+// whole content of the file `in`.
 func (e *encoder) head(in *Mapped) []byte {
 	files, inline := e.files, e.space
 	var number uint32
@@ -318,10 +327,10 @@ func (e *encoder) head(in *Mapped) []byte {
 		out = le.AppendUint64(out, uint64(p.bytes))
 	}
 	out = append(out, e.schema...)
-	return out[:headerBytes+begin] // the padding is zeros
+	return out[:headerBytes+begin] // the bytes after the schema are zeros, as padding
 }
 
-// record encodes the record with the fresh buffers.
+// record encodes the record including the fresh buffers.
 func (e *encoder) record() []byte {
 	head := e.head(nil)
 	out := head[:len(head)+e.space]
@@ -329,5 +338,4 @@ func (e *encoder) record() []byte {
 	return out
 }
 
-// address returns the address of b.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -26,17 +26,18 @@ const maxFiles = nodeapi.MaxRecordFiles
 
 // FilesConfig configures Files.
 type FilesConfig struct {
-	// Socket is the address of the node's server: a path. "": that of nodeapi.FindSocket.
+	// Socket is the path of the socket of the node's server. If it is empty, nodeapi.FindSocket
+	// determines the path.
 	Socket string
-	// Namespace is the namespace of the files. "": the program's own.
+	// Namespace is the namespace of the files. If it is empty, the program's own namespace is used.
 	Namespace string
-	// Timeout bounds requests without a context, such as those of an Allocator. 0: 30 s.
+	// Timeout bounds requests without a context, such as those of an Allocator. 0 means 30 s.
 	Timeout time.Duration
 }
 
-// Files gives access to a node's files in memory, over its Unix socket. A file is written once,
-// then other programs map it, and records refer to it. The node holds mapped files until the
-// connection ends. Files are safe for concurrent use.
+// Files gives access to files in the memory of a node, over the Unix socket of the node's server. A
+// program writes a file once. Then other programs map it, and records refer to it. The node holds
+// mapped files until the connection ends. Files are safe for concurrent use.
 type Files struct {
 	cfg     FilesConfig
 	schemas schemas
@@ -47,11 +48,12 @@ type Files struct {
 	mu         sync.Mutex
 	conn       *connection
 	known      map[fileName]*Mapped
-	places     []*Mapped // by address
+	places     []*Mapped // sorted by address
 	allocators map[*Allocator]struct{}
 }
 
-// NewFiles returns the files of a node. It connects when it is first needed.
+// NewFiles returns the files of a node. It connects to the server when a connection is first
+// needed.
 func NewFiles(cfg FilesConfig) *Files {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -77,7 +79,7 @@ func (f *Files) Close() {
 	}
 }
 
-// leave forgets the files that the previous connection held. f.mu is held.
+// leave forgets the files that the previous connection held. The caller holds f.mu.
 func (f *Files) leave(next *connection) {
 	f.conn = next
 	clear(f.known)
@@ -107,7 +109,8 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// asked is the result of a request that makes the node hold a file.
+// asked is the result of a request that makes the node hold a file. The node holds the file as long
+// as the request exists.
 type asked struct {
 	conn *connection
 	id   uint64
@@ -142,16 +145,17 @@ type Mapped struct {
 	refs   atomic.Int64
 	files  *Files
 	conn   *connection
-	hold   uint64 // the request that holds it
+	hold   uint64 // number of the request that makes the node hold the file
 }
 
 // Name returns the file's name.
 func (m *Mapped) Name() string { return hex.EncodeToString(m.id[:]) }
 
-// Bytes returns the whole content.
+// Bytes returns the whole content of the file.
 func (m *Mapped) Bytes() []byte { return m.memory }
 
-// Buffer returns the whole content as a buffer for columns. The buffer holds its own reference.
+// Buffer returns the whole content of the file as a buffer for columns. The buffer holds its own
+// reference.
 func (m *Mapped) Buffer() *memory.Buffer {
 	return memoryOf{m.memory, m}.buffer(0, uint64(len(m.memory)))
 }
@@ -159,7 +163,7 @@ func (m *Mapped) Buffer() *memory.Buffer {
 // Retain adds a reference.
 func (m *Mapped) Retain() { m.refs.Add(1) }
 
-// take adds a reference, unless the last one was released.
+// take adds a reference. It fails if the last reference was already released.
 func (m *Mapped) take() bool {
 	for {
 		n := m.refs.Load()
@@ -203,8 +207,8 @@ func mapFile(fd int, size int64, at unsafe.Pointer, protection, flags int) ([]by
 
 func unmap(b []byte) { _ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))) }
 
-// adopt maps the file of a request's result; the last descriptor is for reading. On failure it
-// releases the file.
+// adopt maps the file of a request's result. The last file descriptor is for reading. If adopt
+// fails, it releases the file.
 func (f *Files) adopt(a *asked) (m *Mapped, err error) {
 	defer passing.Close(a.fds)
 	m = &Mapped{files: f, conn: a.conn, hold: a.id}
@@ -229,11 +233,11 @@ func parseName(text string) (name fileName, err error) {
 	return fileName(of), nil
 }
 
-// enter registers a file by its name and its address. If the file is registered already, enter
-// returns that one, and releases this one.
+// enter registers a file by its name and its address. If the file is already registered, enter
+// returns the registered one, and releases m.
 func (f *Files) enter(m *Mapped) *Mapped {
 	f.mu.Lock()
-	if m.conn != f.conn { // the node no longer holds the file, and would refuse references to it
+	if m.conn != f.conn { // the node no longer holds this file, and would refuse references to it
 		f.mu.Unlock()
 		return m
 	}
@@ -267,7 +271,8 @@ func (f *Files) open(ctx context.Context, id fileName) (*Mapped, error) {
 	f.mu.Unlock()
 	ask := nodeapi.OpenFileData{Namespace: f.cfg.Namespace, File: hex.EncodeToString(id[:])}
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, ask)
-	if node.CodeOf(err) == nodeapi.CodeUnavailable { // the connection has ended
+	if node.CodeOf(err) == nodeapi.CodeUnavailable {
+		// the connection has ended, so try again with a new connection
 		a, err = f.ask(ctx, nodeapi.FuncOpenFile, ask)
 	}
 	if err != nil {
@@ -300,11 +305,12 @@ func (f *Files) find(b []byte) (*Mapped, int, bool) {
 	return m, int(from), true
 }
 
-// Draft is a file that is being written: write to Memory, and then Seal or Discard it.
+// Draft is a file that is being written. The program writes to Memory, and then calls Seal or
+// Discard.
 type Draft struct {
 	Memory []byte
 	mapped *Mapped
-	reader int // a descriptor for reading
+	reader int // a file descriptor for reading
 }
 
 // Make creates a file to write to. Its content is shared without a copy.
@@ -332,14 +338,16 @@ func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 // Name returns the file's name.
 func (d *Draft) Name() string { return d.mapped.Name() }
 
-// Seal ends writing: from then on Memory is read-only, and a program that writes to it crashes. If
-// key is not "", other programs find the file by it. The caller releases the result.
+// Seal ends the writing. From then on, Memory is read-only, and a program that writes to it
+// crashes. If key is not "", other programs can find the file by this key. The caller releases the
+// result.
 func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	m := d.mapped
 	if m == nil {
 		return nil, errors.New("the file is sealed, or discarded")
 	}
-	// This replaces the writable mapping by a read-only one, so that existing arrays stay valid.
+	// This replaces the writable mapping with a read-only mapping at the same address, so that
+	// existing arrays stay valid.
 	if _, err := mapFile(d.reader, int64(len(m.memory)), unsafe.Pointer(unsafe.SliceData(m.memory)), unix.PROT_READ,
 		unix.MAP_FIXED); err != nil {
 		return nil, err
@@ -363,9 +371,9 @@ func (d *Draft) Discard() {
 	}
 }
 
-// write encodes a batch as a record, and returns the files to which the record refers, each with a
-// reference. These are the files that contain the batch's buffers, and a new file for the other
-// buffers if they have more bytes than inline.
+// write encodes a batch as a record. It also returns the files to which the record refers, with a
+// reference to each. These are the files that contain buffers of the batch. If the other buffers
+// have more bytes than inline, write puts them into a new file.
 func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byte, inline int) (
 	record []byte, used []*Mapped, err error) {
 	f.sealFor(ctx, batch)
@@ -403,7 +411,7 @@ func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byt
 	return record, used, nil
 }
 
-// nowhere finds no file, so everything is copied.
+// nowhere finds no file for any bytes, so that everything is copied.
 func nowhere([]byte) (*Mapped, int, bool) { return nil, 0, false }
 
 func letGo(all []*Mapped) {
@@ -414,9 +422,10 @@ func letGo(all []*Mapped) {
 
 // Decoded returns the batch under a key in the node's cache. If there is none, it calls decode and
 // puts the result into the cache. The key must identify the source, by a hash of its content, and
-// the way of decoding: for example "parquet:" and a SHA-256. Of several concurrent callers, in any
-// processes, only one decodes. If the cache has no room for the batch, only this caller gets it.
-// trusted: as in Config. The caller releases the batch.
+// the way of decoding. An example is "parquet:" and a SHA-256. If several callers, in any
+// processes, want the same batch at the same time, only one of them decodes it. If the cache has no
+// room for the batch, only this caller gets the batch. trusted has the same meaning as in Config.
+// The caller releases the batch.
 func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	decode func(context.Context) (arrow.RecordBatch, error)) (arrow.RecordBatch, error) {
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, nodeapi.OpenFileData{Namespace: f.cfg.Namespace, Key: key})
@@ -431,12 +440,12 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 		return f.unpacked(f.enter(m), trusted)
 	}
 	passing.Close(a.fds)
-	defer a.conn.cancel(a.id) // concurrent callers with the same key wait until then
+	defer a.conn.cancel(a.id) // until this request ends, concurrent callers with the same key wait
 	batch, err := decode(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := false // the caller gets the batch directly, not from the cache
+	own := false // whether the caller gets the batch directly and not from the cache
 	defer func() {
 		if !own {
 			batch.Release()
@@ -450,7 +459,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	if err != nil {
 		return nil, err
 	}
-	// The file contains a record with its buffers; padding in front of it aligns the buffers.
+	// The file contains a record with its buffers. Padding before the record aligns the buffers.
 	head := e.head(nil)
 	body := inFront + len(head)
 	d, err := f.Make(ctx, body+e.space)
@@ -472,7 +481,8 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	return f.unpacked(m, true)
 }
 
-// unpacked returns the batch in a file of the cache. The batch holds the file's reference.
+// unpacked returns the batch that a file of the cache contains. The batch takes over the reference
+// to the file.
 func (f *Files) unpacked(m *Mapped, trusted bool) (arrow.RecordBatch, error) {
 	defer m.Release()
 	if len(m.memory) < inFront {

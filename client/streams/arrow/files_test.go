@@ -22,8 +22,8 @@ import (
 
 var volatileStream = nodeapi.StreamConfig{Objects: 4, Volatile: true}
 
-// sharedBytes returns the bytes of pages of mapped files of a kind: pages that are this process's
-// own copies, and pages of the file.
+// sharedBytes returns how many bytes of the mapped files of a kind are in memory. own counts pages
+// that are this process's private copies, and ofFile counts pages of the files.
 func sharedBytes(t *testing.T, kind string) (own, ofFile int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -46,8 +46,8 @@ func sharedBytes(t *testing.T, kind string) (own, ofFile int) {
 	return own, ofFile
 }
 
-// TestChain: a batch that was built in files passes through steps that project it, slice it, and
-// add a column. No step copies existing data, and all steps have the same memory.
+// In TestChain, a batch is built in files and passes through steps. They project it, slice it, and
+// add a column. No step may copy existing data, and all steps must use the same memory.
 func TestChain(t *testing.T) {
 	const steps, rows = 4, 20_000
 	w := newWorld(t)
@@ -84,7 +84,7 @@ func TestChain(t *testing.T) {
 	}
 	want := array.NewRecordBatch(first.Schema(), first.Columns(), rows)
 	first.Release()
-	for i := range steps { // each step has its own client
+	for i := range steps { // Each step has its own client.
 		own := NewFiles(FilesConfig{Socket: w.socket})
 		r := w.read(fmt.Sprintf("step-%d", i), own)
 		got := next(t, r).Batch
@@ -132,7 +132,8 @@ func TestChain(t *testing.T) {
 		}
 	}
 	r.Close()
-	if !array.Equal(kept, want.Column(0)) { // it is valid after its reader and its stream are gone
+	// The column must stay valid after its reader and its stream are gone.
+	if !array.Equal(kept, want.Column(0)) {
 		t.Error("what was kept has changed")
 	}
 	kept.Release()
@@ -152,8 +153,9 @@ func copyOf(t *testing.T, b arrow.RecordBatch) arrow.RecordBatch {
 
 func noFile(fileName) (*Mapped, error) { return nil, garbage("there is no file") }
 
-// TestPassedOnWithoutACopy: a batch of 8 MiB is passed on. The program's own memory does not grow
-// by its size, the counters of copies do not change, and the program has no private page of it.
+// In TestPassedOnWithoutACopy, a program passes on a batch of 8 MiB. The program's own memory must
+// not grow by that size, the counters of copies must not change, and the program must have no
+// private page of the batch.
 func TestPassedOnWithoutACopy(t *testing.T) {
 	const size, times = 8 << 20, 20
 	w := newWorld(t)
@@ -230,7 +232,7 @@ func TestPassedOnWithoutACopy(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestAllocator: it behaves as an Arrow allocator must.
+// TestAllocator checks that Allocator behaves as an Arrow allocator must.
 func TestAllocator(t *testing.T) {
 	w := newWorld(t)
 	files := w.files()
@@ -262,16 +264,17 @@ func TestAllocator(t *testing.T) {
 	}
 	fill(first, 1)
 	fill(second, 2)
-	moved := a.Reallocate(200, first) // the second allocation follows it, so it cannot grow in place
+	// the second allocation follows the first one, which therefore cannot grow in place
+	moved := a.Reallocate(200, first)
 	is(moved[:100], 1)
 	zero(moved[100:])
 	is(second, 2)
-	grown := a.Reallocate(1000, moved) // nothing follows it, so it grows in place
+	grown := a.Reallocate(1000, moved) // no allocation follows this one, so it grows in place
 	if address(grown) != address(moved) {
 		t.Error("it was moved")
 	}
 	zero(grown[100:])
-	again := a.Allocate(100) // in the place of the first one
+	again := a.Allocate(100) // this takes the place of the first allocation
 	if address(again) != address(first) {
 		t.Error("what was freed is not used again")
 	}
@@ -283,7 +286,8 @@ func TestAllocator(t *testing.T) {
 	if len(mapped(t, ofFile)) != 2 || a.Elsewhere() != 0 {
 		t.Error("what is larger than a file has none of its own")
 	}
-	if huge := a.Allocate(1 << 30); len(huge) != 1<<30 || a.Elsewhere() != 1<<30 { // a namespace has less
+	// a namespace may not have so much memory
+	if huge := a.Allocate(1 << 30); len(huge) != 1<<30 || a.Elsewhere() != 1<<30 {
 		t.Error("what the node does not give is not the program's own")
 	} else {
 		a.Free(huge)
@@ -295,8 +299,8 @@ func TestAllocator(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestAllocatorOfTwoBatches: memory that a builder still writes to stays writable when another
-// batch in the same file is sent.
+// TestAllocatorOfTwoBatches checks that memory that a builder still writes to stays writable when
+// another batch in the same file is sent.
 func TestAllocatorOfTwoBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -334,8 +338,8 @@ func TestAllocatorOfTwoBatches(t *testing.T) {
 	a.Close()
 }
 
-// TestFilesAreGivenBack: files are deleted when no record refers to them and no one holds them.
-// Released files are unmapped, and the server keeps no requests for them.
+// TestFilesAreGivenBack checks that files are deleted when no record needs them and no program
+// holds them. Released files are unmapped, and the server keeps no requests for them.
 func TestFilesAreGivenBack(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -360,7 +364,7 @@ func TestFilesAreGivenBack(t *testing.T) {
 		}
 	}
 	noneMapped(t, ofFile)
-	for _, name := range names { // no record refers to them
+	for _, name := range names { // No record refers to these files.
 		poll.Until(t, patience, "it to be given back", func() bool {
 			m, err := files.Open(soon(t), name)
 			if err == nil {
@@ -375,7 +379,8 @@ func TestFilesAreGivenBack(t *testing.T) {
 		got = append(got, next(t, r).Batch.Column(0).(*array.Int64).Value(0))
 	}
 	for i, n := range got {
-		if got[0] == 0 || n != got[0]+int64(i) { // the earlier records were overtaken
+		// The ring has already overwritten the earliest records.
+		if got[0] == 0 || n != got[0]+int64(i) {
 			t.Fatalf("there are %d", got)
 		}
 	}
@@ -400,8 +405,8 @@ func TestFilesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestHostileReferences: references to a file that does not exist, is not sealed, belongs to
-// another namespace, or is too short are refused.
+// TestHostileReferences checks that references to a file that does not exist, is not sealed,
+// belongs to another namespace, or is too short are refused.
 func TestHostileReferences(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -467,8 +472,8 @@ func TestHostileReferences(t *testing.T) {
 	}
 }
 
-// TestCache: if several callers want the same batch, one of them decodes it, and all get the same
-// memory. If that caller fails, the next one decodes it.
+// TestCache checks that if several callers want the same batch, one of them decodes it, and all get
+// the same memory. If that caller fails, the next one decodes it.
 func TestCache(t *testing.T) {
 	w := newWorld(t)
 	want := all(t)
@@ -517,8 +522,8 @@ func TestCache(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestServerIsGone: mapped files stay valid when the server is gone. When a server is back, its
-// files can be opened.
+// TestServerIsGone checks that mapped files stay valid when the server is gone. When a server is
+// back, its files can be opened.
 func TestServerIsGone(t *testing.T) {
 	w := newWorld(t)
 	files := w.files()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// records returns valid records: all types, slices, and one with only a column without values.
+// records returns valid records. They have all types, slices, and a column without values.
 func records(t testing.TB) (out [][]byte) {
 	t.Helper()
 	of := sliced(t)
@@ -43,7 +43,7 @@ func recordOf(t testing.TB, b arrow.RecordBatch) []byte {
 	return e.record()
 }
 
-// guarded is memory followed by an unreadable page, so that reading beyond its end faults.
+// guarded is memory followed by an unreadable page, so that reading beyond its end causes a fault.
 type guarded struct{ all []byte }
 
 func newGuarded(t testing.TB, size int) *guarded {
@@ -61,7 +61,8 @@ func newGuarded(t testing.TB, size int) *guarded {
 	return &guarded{all[:size]}
 }
 
-// put copies a record to the end of the memory. Its length must be aligned as a record's.
+// put copies data to the end of the memory. The length of data must be aligned like that of a
+// record.
 func (g *guarded) put(data []byte) []byte {
 	at := len(g.all) - len(data)
 	copy(g.all[at:], data)
@@ -90,8 +91,8 @@ func look(b arrow.RecordBatch) {
 	}
 }
 
-// tried decodes bytes that may be a record, and reads the batch. wrong is not nil if it read beyond
-// the record, or, unless trusted is set, panicked.
+// tried decodes bytes that may be a record, and reads the batch. wrong is not nil if the code read
+// beyond the record. Unless trusted is set, wrong also reports a panic.
 func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -113,8 +114,8 @@ func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	return nil, nil
 }
 
-// TestHostileRecords: a record is not trusted. It is either decoded or refused, and only its own
-// bytes are read.
+// TestHostileRecords checks that every record, valid or not, is either decoded or refused, and that
+// only its own bytes are read.
 func TestHostileRecords(t *testing.T) {
 	good := records(t)
 	all := good[0]
@@ -145,7 +146,7 @@ func TestHostileRecords(t *testing.T) {
 		}
 	}
 	for i, record := range good[5:] {
-		// Try extreme values for every field of every table.
+		// Put extreme values into every field of every table.
 		refused := 0
 		tables := headerBytes + int(le.Uint32(record[12:]))*nodeBytes + int(le.Uint32(record[16:]))*bufferBytes
 		for at := 8; at < tables; at += 4 {
@@ -160,7 +161,7 @@ func TestHostileRecords(t *testing.T) {
 		if refused < tables/4 {
 			t.Errorf("of %d fields, with 5 values each, %d were refused", tables/4, refused)
 		}
-		// Try them for offsets and indices in buffers.
+		// Put an extreme value into every offset and index in buffers.
 		refused = 0
 		begin := len(record) - int(le.Uint32(record[28:]))
 		for at := begin; at+4 <= len(record); at += 4 {
@@ -182,7 +183,7 @@ var needsLook = map[string]bool{"strings": true, "large": true, "binary": true, 
 
 func columnName(i int, t testing.TB) string { return all(t).ColumnName(i) }
 
-// TestHostileSchemas: reading any schema ends, within its limits of memory.
+// TestHostileSchemas checks that reading any schema ends, and stays within its memory limit.
 func TestHostileSchemas(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -205,7 +206,7 @@ func TestHostileSchemas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for at := 0; at+4 <= len(good); at += 4 {
 		was := le.Uint32(good[at:])
-		// Offsets that point backwards, which 32 bits allow.
+		// Some of these offsets point backwards, because the sum overflows 32 bits.
 		for _, value := range []uint32{0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, -uint32(at),
 			-uint32(random.IntN(at + 1)), -uint32(random.IntN(at+1)) &^ 3,
 			uint32(random.IntN(len(good))), was + 1<<16} {
@@ -219,9 +220,10 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
-// TestHostileBody: if a schema's message announces a body, it is refused before arrow-go allocates
-// memory for it, for example 2^40 bytes. The same holds if the table's list of fields ends within
-// the entry of the body's length, which arrow-go's FlatBuffers still reads.
+// In TestHostileBody, the message of a schema announces a body, for example of 2^40 bytes. It must
+// be refused before arrow-go allocates memory for the body. This must also hold if the table's list
+// of fields ends within the entry for the body's length, because arrow-go's FlatBuffers still reads
+// this entry.
 func TestHostileBody(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -230,18 +232,19 @@ func TestHostileBody(t *testing.T) {
 	old := verifier{b: good[8:]}
 	schema := old.follow(old.field(old.word(0), 2))
 	const begin = 40
-	message := func(fields uint16, body uint64) []byte { // the table of a message in front of the old message
+	// message returns a message whose table is in front of the old message's bytes.
+	message := func(fields uint16, body uint64) []byte {
 		b := make([]byte, 8+begin, 8+begin+len(old.b))
 		le.PutUint32(b, 1<<32-1)
 		le.PutUint32(b[4:], uint32(begin+len(old.b)))
 		m := b[8:]
-		le.PutUint32(m, 16) // offset of the table
+		le.PutUint32(m, 16) // the offset of the message's table
 		for i, v := range []uint16{fields, 24, 4, 6, 8, 16} {
 			le.PutUint16(m[4+2*i:], v)
 		}
-		le.PutUint32(m[16:], 12) // offset of the list of its fields
-		le.PutUint16(m[20:], 4)  // version
-		m[22] = 1                // the kind of the header: a schema
+		le.PutUint32(m[16:], 12) // the offset of the list of the table's fields
+		le.PutUint16(m[20:], 4)  // metadata version of the message
+		m[22] = 1                // the kind of the header, which is a schema
 		le.PutUint32(m[24:], uint32(begin+schema-24))
 		le.PutUint64(m[32:], body)
 		return append(b, old.b...)
@@ -257,7 +260,8 @@ func TestHostileBody(t *testing.T) {
 	}
 }
 
-// TestHostileDecimals: arrow-go panics when it formats a value whose scale is not in its table.
+// TestHostileDecimals checks that decimals with impossible scales are refused. arrow-go panics when
+// it formats a value whose scale is not in its table.
 func TestHostileDecimals(t *testing.T) {
 	for _, c := range []struct {
 		of   arrow.DataType
@@ -282,10 +286,10 @@ func TestHostileDecimals(t *testing.T) {
 	}
 }
 
-// TestHostileSchemaThatIsSmall: a schema of some KiB that would expand to 2^60 columns is refused,
-// and so are types that are nested too deeply.
+// TestHostileSchemaThatIsSmall checks that a schema of a few KiB is refused if it would expand to
+// 2^60 columns. So are types that are nested too deeply.
 func TestHostileSchemaThatIsSmall(t *testing.T) {
-	// Both children of each struct are the same next struct.
+	// Both children of each struct are the same struct of the next level.
 	deep := arrow.DataType(arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int8}))
 	for range 60 {
 		deep = arrow.StructOf(arrow.Field{Name: "a", Type: deep}, arrow.Field{Name: "b", Type: arrow.PrimitiveTypes.Int8})
@@ -300,7 +304,8 @@ func TestHostileSchemaThatIsSmall(t *testing.T) {
 	hostile := append([]byte(nil), good...)
 	v := verifier{b: hostile[8:]}
 	changed := 0
-	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 { // find vectors of two tables
+	// find the vectors that have two tables
+	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 {
 		first, second := at+4+v.word(at+4), at+8+v.word(at+8)
 		size := uint64(len(v.b))
 		if v.word(at) != 2 || first >= size || second >= size || first == second {
@@ -349,8 +354,8 @@ func manyTimes(t testing.TB, columns, values int) []byte {
 	return e.record()
 }
 
-// TestRecordOfTheSameManyTimes: the time to check a record is proportional to its size, not to the
-// number of references to the same buffer.
+// TestRecordOfTheSameManyTimes checks that the time to check a record is proportional to its size,
+// not to the number of references to the same buffer.
 func TestRecordOfTheSameManyTimes(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		record := manyTimes(t, 60, 10_000)
@@ -364,7 +369,7 @@ func TestRecordOfTheSameManyTimes(t *testing.T) {
 			t.Errorf("600 columns of the same bytes: %v", err)
 		}
 	}
-	// A batch that readers would refuse is not written.
+	// The writer refuses a batch that readers would refuse.
 	column := numbers("a", make([]int64, 1000)...)
 	f, c := column.Schema().Field(0), column.Column(0)
 	file := &Mapped{memory: make([]byte, 8000)}
@@ -378,7 +383,8 @@ func TestRecordOfTheSameManyTimes(t *testing.T) {
 	}
 }
 
-// TestSchemasAreForgotten: the memory for known schemas is bounded, whatever their sizes.
+// TestSchemasAreForgotten checks that the memory for known schemas is bounded, whatever their
+// sizes.
 func TestSchemasAreForgotten(t *testing.T) {
 	known := &schemas{}
 	for i := range 20 {
@@ -403,7 +409,7 @@ func TestSchemasAreForgotten(t *testing.T) {
 	}
 }
 
-// FuzzRecord: no input causes a panic or a read beyond its bytes.
+// FuzzRecord checks that no input causes a panic, or a read beyond the input's bytes.
 func FuzzRecord(f *testing.F) {
 	for _, record := range records(f) {
 		f.Add(record, false)

@@ -10,8 +10,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// A record's header and its tables (docs/streams-arrow.md). A record's data begin 24 bytes after a
-// multiple of 64, so the part after the 40-byte header begins at a multiple of 64.
+// These are the sizes in a record's header and tables (docs/streams-arrow.md). A record's data
+// begin 24 bytes after a multiple of 64, so the part after the 40-byte header begins at a multiple
+// of 64.
 const (
 	magic       = "NCARROW1"
 	layoutKnown = 1
@@ -19,15 +20,17 @@ const (
 	fileBytes   = 24
 	nodeBytes   = 32
 	bufferBytes = 24
-	absent      = math.MaxUint32 // in place of a file number: the buffer does not exist
-	align       = 64
-	inFront     = 24 // padding before a record in a file of the cache
-	maxTimes    = 64 // maximum ratio between a batch's buffers and the bytes of its record and files
+	// absent is written instead of a file's number if the buffer does not exist.
+	absent  = math.MaxUint32
+	align   = 64
+	inFront = 24 // bytes of padding before a record in a file of the cache
+	// maximum ratio between the size of a batch's buffers and the size of its record and files
+	maxTimes = 64
 )
 
 var le = binary.LittleEndian
 
-// ErrGarbage: a record is not a batch, or describes an impossible one.
+// ErrGarbage means that a record is not a batch, or describes an impossible batch.
 var ErrGarbage = errors.New("this is no batch")
 
 func garbage(format string, args ...any) error {
@@ -36,27 +39,27 @@ func garbage(format string, args ...any) error {
 
 func rounded(n int) int { return (n + align - 1) / align * align }
 
-// form is the layout of an array's buffers.
+// form describes which buffers the arrays of a type have.
 type form int
 
 const (
 	formNull    form = iota // no buffers
-	formBits                // validity, and values of a fixed width
-	formOffsets             // validity, and offsets
-	formData                // validity, offsets, and their target
-	formNone                // validity only
+	formBits                // validity bitmap, and values of a fixed width
+	formOffsets             // validity bitmap, and offsets
+	formData                // validity bitmap, offsets, and the data to which the offsets point
+	formNone                // only a validity bitmap
 )
 
 func (f form) buffers() int { return [...]int{0, 2, 2, 3, 1}[f] }
 
-// shape is the structure of a type's arrays.
+// shape describes the arrays of a type.
 type shape struct {
 	form     form
-	width    int64            // bits of a value, or bytes of an offset
-	children []arrow.DataType // including a dictionary
+	width    int64            // bits of a value, or bytes of an offset, depending on the form
+	children []arrow.DataType // types of the children; the dictionary counts as a child
 }
 
-// storage is the storage type of an extension type; other types are returned unchanged.
+// storage returns the storage type of an extension type. It returns other types unchanged.
 func storage(t arrow.DataType) arrow.DataType {
 	for {
 		e, ok := t.(arrow.ExtensionType)
@@ -100,7 +103,7 @@ func shapeOf(t arrow.DataType) (shape, error) {
 			return shape{}, fmt.Errorf("%s", t)
 		}
 		return shape{form: formBits, width: 8 * int64(t.ByteWidth)}, nil
-	case arrow.DecimalType: // arrow-go panics on a scale that is not in its table
+	case arrow.DecimalType: // arrow-go panics if a scale is not in its table
 		most := map[int]int32{32: 9, 64: 18, 128: 38, 256: 76}[t.BitWidth()]
 		if p, s := t.GetPrecision(), t.GetScale(); p < 1 || p > most || s < -most || s > most {
 			return shape{}, fmt.Errorf("%s: it has 1 to %d digits, and as many behind the point at most", t, most)
@@ -116,8 +119,9 @@ func shapeOf(t arrow.DataType) (shape, error) {
 	return shape{}, fmt.Errorf("columns of type %s are not sent: cast them", t)
 }
 
-// sizes returns the minimum length in bytes of each buffer of an array that ends with value n; the
-// target of offsets comes last. ok is false if a length is impossibly large.
+// sizes returns the minimum length in bytes of each buffer of an array that ends with value n. The
+// last one is the buffer to which the offsets point; `last` is the last offset. ok is false if a
+// length is impossibly large.
 func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	of[0] = (n + 7) / 8
 	switch s.form {
@@ -133,7 +137,7 @@ func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	return of, n < 1<<50
 }
 
-// offsetAt returns offset number n.
+// offsetAt returns the n-th offset.
 func (s *shape) offsetAt(offsets []byte, n uint64) uint64 {
 	if s.width == 4 {
 		return uint64(int64(int32(le.Uint32(offsets[4*n:]))))

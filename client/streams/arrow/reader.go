@@ -11,15 +11,16 @@ import (
 // Config configures a Reader.
 type Config struct {
 	streams.Config
-	// Files are the files of the same node and namespace. A program that writes batches that it has
-	// read must give its Writer the same Files. nil: the reader makes its own.
+	// Files must belong to the same node and namespace as the stream. If a program writes batches
+	// that it has read, it must give its Writer the same Files. If Files is nil, the reader makes
+	// its own.
 	Files *Files
-	// Trusted skips the check that offsets and indices in columns are in range. Then a program that
-	// may append to the stream can crash the programs that read it.
+	// Trusted skips the check that offsets and indices in columns are in range. If it is set, a
+	// program that may append to the stream can crash the programs that read the stream.
 	Trusted bool
 }
 
-// Reader reads a stream of batches. It is for one goroutine.
+// Reader reads a stream of batches. Only one goroutine at a time may use it.
 type Reader struct {
 	reader  *streams.Reader
 	files   *Files
@@ -28,7 +29,7 @@ type Reader struct {
 
 	records   []streams.Record
 	partition int
-	offset    uint64 // offset of the first record in records
+	offset    uint64 // offset of the first record in the field records
 	missed    uint64
 	hold      *streams.Hold
 	last      arrow.RecordBatch
@@ -51,7 +52,8 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 type Item struct {
 	Partition int
 	Offset    uint64
-	// Missed is the number of records before this one that were gone before they could be read.
+	// Missed counts the records directly before this one that were overwritten before the reader
+	// could read them.
 	Missed uint64
 	// Batch is valid until the next call of Next. It stays valid, even after the reader is closed,
 	// while the program retains the batch, one of its columns, or anything made from them without a
@@ -65,10 +67,10 @@ type Item struct {
 // than the stream's StallMillis and the node has reused its memory for other records.
 func (i *Item) Valid() bool { return i.hold == nil || i.hold.Valid() }
 
-// Next returns the next batch, for which it waits until ctx ends. It releases the previous batch.
-// It fails with streams.ErrOverrun if a batch that was held too long was overwritten: once while it
-// is being read, and once more after its release. It fails with ErrGarbage if a record is not a
-// batch. After either error the next call continues.
+// Next returns the next batch. It waits for a batch until ctx ends. It first releases the previous
+// batch. It fails with streams.ErrOverrun if a batch was held too long and overwritten. This
+// happens once while the batch is being read, and once more after its release. It fails with
+// ErrGarbage if a record is not a batch. After either error the next call continues.
 func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	r.letGo()
 	for len(r.records) == 0 {
@@ -91,7 +93,7 @@ func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	open := func(name fileName) (*Mapped, error) { return r.files.open(ctx, name) }
 	batch, err := decode(data, by, open, &r.files.schemas, r.trusted)
 	if err != nil && ctx.Err() != nil {
-		return nil, err // the record is read again
+		return nil, err // the next call reads this record again
 	}
 	r.records, r.offset, r.missed = r.records[1:], r.offset+1, 0
 	if err != nil {
@@ -101,7 +103,7 @@ func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	return item, nil
 }
 
-// letGo releases the batch that Next returned last.
+// letGo releases the batch that Next has returned last.
 func (r *Reader) letGo() {
 	if r.last != nil {
 		r.last.Release()
@@ -109,7 +111,7 @@ func (r *Reader) letGo() {
 	}
 }
 
-// drop releases the records that were read last.
+// drop releases the records that the reader has read last.
 func (r *Reader) drop() {
 	if r.hold != nil {
 		r.hold.Release()

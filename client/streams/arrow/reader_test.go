@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestBatches: batches are read as they were written, by pull and by push, with many times as many
-// records as fit into the ring. By push they are in the node's memory.
+// TestBatches checks that batches are read as they were written, by pull and by push. It writes
+// many times as many records as fit into the ring. By push, the batches must be in the node's
+// memory.
 func TestBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -48,7 +49,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// fill appends batches until a held object would have to be overwritten.
+// fill appends batches until the next one would overwrite an object that a reader holds.
 func fill(t *testing.T, w *Writer, number *int64) {
 	t.Helper()
 	for range 50 {
@@ -71,8 +72,8 @@ func forty(n int64) arrow.RecordBatch {
 	return numbers("n", values[:]...)
 }
 
-// ofOneObject returns a writer to the stream "s", each of whose objects has room for one record of
-// forty values, a reader, and the first batch, whose values are -7.
+// ofOneObject makes the stream "s". Each of the stream's objects has room for one record of forty
+// values. ofOneObject returns a writer, a reader, and the first batch, whose values are -7.
 func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	w := newWorld(t)
 	c := w.client()
@@ -83,8 +84,8 @@ func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	return writer, r, next(t, r)
 }
 
-// TestBatchHoldsItsObject: while the program holds a batch or one of its columns, the node cannot
-// reuse the object that contains it, even if the reader continues or is closed.
+// TestBatchHoldsItsObject checks that while the program holds a batch or one of its columns, the
+// node cannot reuse the object that contains it, even if the reader continues or is closed.
 func TestBatchHoldsItsObject(t *testing.T) {
 	writer, r, first := ofOneObject(t, 3_600_000)
 	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
@@ -95,9 +96,9 @@ func TestBatchHoldsItsObject(t *testing.T) {
 			t.Fatalf("item %d is %d", i, got)
 		}
 	}
-	fill(t, writer, &number) // the reader is done with all objects but this one
+	fill(t, writer, &number) // The reader has released all objects but this one.
 	r.Close()
-	fill(t, writer, &number) // the column is still held
+	fill(t, writer, &number) // The column still holds the object.
 	for i := range kept.Len() {
 		if kept.Value(i) != -7 {
 			t.Fatal("what is held was overwritten")
@@ -116,8 +117,8 @@ func TestBatchHoldsItsObject(t *testing.T) {
 	noneMapped(t, ofSegment)
 }
 
-// TestBatchThatWasHeldForTooLong: if the node has overwritten a held batch, Valid and the reader's
-// Next report it.
+// TestBatchThatWasHeldForTooLong checks that if the node has overwritten a held batch, Valid and
+// the reader's Next report it.
 func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	writer, r, item := ofOneObject(t, 50)
 	if !item.Valid() {
@@ -142,7 +143,8 @@ func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestGarbageInAStream: a record that is not a batch causes an error, and the next record is read.
+// TestGarbageInAStream checks that a record that is not a batch causes an error, and the next
+// record is read.
 func TestGarbageInAStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()

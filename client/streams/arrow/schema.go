@@ -9,19 +9,20 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 )
 
-// A schema is a message of Arrow's IPC format: 0xFFFFFFFF, the length, and a FlatBuffers table.
-// arrow-go reads it with Go's FlatBuffers, which verify nothing. Offsets in a hostile table could
-// form cycles, or point many times to the same place, so that reading would never end. So this file
-// verifies the table first.
+// A schema is a message of Arrow's IPC format. The message consists of 0xFFFFFFFF, the length, and
+// a FlatBuffers table. arrow-go reads it with Go's FlatBuffers library, which verifies nothing. In
+// a hostile table, offsets could form cycles, or point many times to the same place, so that
+// reading would never end. So this file verifies the table before arrow-go reads it.
 
 const (
-	maxDepth       = 64      // maximum depth of nested types
-	maxSchemas     = 64      // maximum number of remembered schemas
-	maxSchemaBytes = 1 << 20 // maximum bytes of remembered schemas; decoded schemas take a multiple
+	maxDepth   = 64 // maximum depth of nested types
+	maxSchemas = 64 // maximum number of remembered schemas
+	// total size of the remembered messages; decoded schemas take a multiple of it
+	maxSchemaBytes = 1 << 20
 )
 
-// schemas remembers schemas by their bytes, because a stream's batches usually have the same
-// schema.
+// schemas remembers decoded schemas by the bytes of their messages, because a stream's batches
+// usually have the same schema.
 type schemas struct {
 	mu    sync.Mutex
 	of    map[string]*arrow.Schema
@@ -35,7 +36,7 @@ func (s *schemas) read(message []byte) (*arrow.Schema, error) {
 	if known != nil {
 		return known, nil
 	}
-	message = bytes.Clone(message) // copied, because in a ring it may be overwritten meanwhile
+	message = bytes.Clone(message) // copied, because the ring may overwrite the message meanwhile
 	found, err := readSchema(message)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func readSchema(message []byte) (schema *arrow.Schema, err error) {
 	if v.message(); v.bad {
 		return nil, garbage("its schema is none")
 	}
-	// it turns panics into errors
+	// ipc.NewReader turns panics into errors.
 	r, err := ipc.NewReader(bytes.NewReader(message), ipc.WithEnsureNativeEndian(false))
 	if err != nil {
 		return nil, garbage("its schema: %v", err)
@@ -94,7 +95,8 @@ func writeSchema(s *arrow.Schema) ([]byte, error) {
 	if err := ipc.NewWriter(&out, ipc.WithSchema(s)).Close(); err != nil {
 		return nil, err
 	}
-	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end-of-stream marker
+	// this leaves out the end-of-stream marker
+	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil
 }
 
 // verifier checks the parts of a FlatBuffers table that arrow-go reads.
@@ -102,14 +104,15 @@ type verifier struct {
 	b       []byte
 	bad     bool
 	fields  int
-	strings int // total bytes of strings
+	strings int // total size of all strings
 }
 
-// Types of FlatBuffers' union Type in Arrow's Schema.fbs.
+// These are the types in FlatBuffers' union Type of Arrow's Schema.fbs.
 const (
 	fbTimestamp = 10
 	fbUnion     = 14
-	fbLast      = 21 // LargeList; run-end encoded arrays and views have higher numbers
+	// LargeList, the last supported type; run-end encoded arrays and views have higher numbers
+	fbLast = 21
 )
 
 func (v *verifier) half(at uint64) uint64 {
@@ -128,7 +131,8 @@ func (v *verifier) word(at uint64) uint64 {
 	return uint64(le.Uint32(v.b[at:]))
 }
 
-// field returns the position of a table's n-th field; 0: the table does not have it.
+// field returns the position of a table's n-th field. It returns 0 if the table does not have the
+// field.
 func (v *verifier) field(table uint64, n int) uint64 {
 	vtable := int64(table) - int64(int32(v.word(table)))
 	if v.bad || vtable < 0 {
@@ -136,7 +140,7 @@ func (v *verifier) field(table uint64, n int) uint64 {
 		return 0
 	}
 	slot := uint64(4 + 2*n)
-	// arrow-go's FlatBuffers has the same condition, and does not use slot+2
+	// arrow-go's FlatBuffers library has the same condition. It does not check slot+2.
 	if size := v.half(uint64(vtable)); v.bad || slot >= size {
 		return 0
 	}
@@ -146,13 +150,13 @@ func (v *verifier) field(table uint64, n int) uint64 {
 	return 0
 }
 
-// follow returns the target of an offset.
+// follow returns the position to which the offset at `at` points.
 func (v *verifier) follow(at uint64) uint64 {
 	if at == 0 {
 		return 0
 	}
 	to := at + v.word(at)
-	v.word(to) // tables, vectors and strings begin with a word
+	v.word(to) // check the first word, because tables, vectors and strings begin with one
 	return to
 }
 
@@ -183,7 +187,8 @@ func (v *verifier) tables(at uint64, f func(table uint64)) {
 		v.bad = true
 	}
 	for i := uint64(0); i < n && !v.bad; i++ {
-		if v.fields++; v.fields > len(v.b) { // each field takes more than a byte
+		// each field takes more than a byte, so there cannot be more fields than bytes
+		if v.fields++; v.fields > len(v.b) {
 			v.bad = true
 			return
 		}
@@ -201,11 +206,12 @@ func (v *verifier) metadata(at uint64) {
 func (v *verifier) message() {
 	m := v.word(0)
 	v.word(m)
-	if v.bad || v.byte(v.field(m, 1)) != 1 { // the header must be a schema
+	if v.bad || v.byte(v.field(m, 1)) != 1 { // the message's header must be a schema
 		v.bad = true
 		return
 	}
-	if at := v.field(m, 3); at != 0 && (v.word(at) != 0 || v.word(at+4) != 0) { // it must have no body
+	// the message must have no body
+	if at := v.field(m, 3); at != 0 && (v.word(at) != 0 || v.word(at+4) != 0) {
 		v.bad = true
 		return
 	}
@@ -221,7 +227,7 @@ func (v *verifier) message() {
 	v.metadata(v.field(schema, 2))
 }
 
-// column verifies a Field.
+// column verifies a Field of the schema.
 func (v *verifier) column(f uint64, depth int) {
 	kind := v.byte(v.field(f, 2))
 	if depth > maxDepth || kind == 0 || kind == fbUnion || kind > fbLast {

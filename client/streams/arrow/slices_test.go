@@ -45,8 +45,8 @@ func many(t *testing.T, rows int) arrow.RecordBatch {
 	return b
 }
 
-// TestSlices: a slice takes only the space of its own values, wherever it begins, and is read with
-// the same values.
+// TestSlices checks that a slice in a record takes only the space of its own values, wherever it
+// begins. A reader must get the same values.
 func TestSlices(t *testing.T) {
 	const rows, each = 5000, 10
 	whole := many(t, rows)
@@ -85,7 +85,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSlicesOfFiles: a slice of data in a file is not copied.
+// TestSlicesOfFiles checks that a slice of data in a file is not copied.
 func TestSlicesOfFiles(t *testing.T) {
 	w := newWorld(t)
 	c, files := w.client(), w.files()
@@ -105,7 +105,8 @@ func TestSlicesOfFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidValues: the writer refuses what readers would refuse, and names the column.
+// TestInvalidValues checks that the writer refuses values that readers would refuse, and that its
+// error names the column.
 func TestInvalidValues(t *testing.T) {
 	build := func(b array.Builder) arrow.Array { defer b.Release(); return b.NewArray() }
 	mem := memory.DefaultAllocator

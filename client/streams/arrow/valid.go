@@ -17,7 +17,7 @@ func valid(a arrow.Array) error {
 	return validValues(a)
 }
 
-// validValues makes the checks that Arrow's C++ library makes and arrow-go does not.
+// validValues makes those checks of Arrow's C++ library that arrow-go does not make.
 func validValues(a arrow.Array) error {
 	const ms = int64(24 * time.Hour / time.Millisecond)
 	switch a := a.(type) {
@@ -61,7 +61,7 @@ func digits[T interface{ FitsInPrecision(int32) bool }](a arrow.Array, value fun
 	return each(a, func(i int) bool { return value(i).FitsInPrecision(most) }, "a number has more digits than its type")
 }
 
-// each checks all values that are not null.
+// each returns the error bad if a value that is not null does not satisfy good.
 func each(a arrow.Array, good func(i int) bool, bad string) error {
 	for i := range a.Len() {
 		if a.IsValid(i) && !good(i) {

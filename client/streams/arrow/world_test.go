@@ -28,15 +28,15 @@ import (
 
 const patience = 60 * time.Second
 
-// role is the variable that tells the test's program, started again as a process, which role it
-// plays.
+// role is an environment variable. The test starts its own program again as another process, and
+// the variable tells this process what to do.
 const role = "NETCRAQ_STREAMS_ARROW_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(role) == "" {
 		os.Exit(m.Run())
 	}
-	go func() { // the process ends with the test
+	go func() { // this process ends when the test ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -55,8 +55,8 @@ func serve(dir string) error {
 		Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
 }
 
-// world is a node's server in its own process, so that all memory mapped in this process belongs to
-// clients.
+// world is a node's server. It runs in its own process, so that all memory that is mapped in this
+// process belongs to clients.
 type world struct {
 	t      testing.TB
 	socket string
@@ -118,7 +118,6 @@ func (w *world) files() *Files {
 	return f
 }
 
-// stream creates a stream.
 func (w *world) stream(c *node.Client, name string, config nodeapi.StreamConfig) {
 	w.t.Helper()
 	if _, err := c.OpenStream(soon(w.t), name, &config); err != nil {
@@ -202,7 +201,7 @@ func all(t testing.TB) arrow.RecordBatch {
 	return b
 }
 
-// sliced returns a batch, and slices of it.
+// sliced returns a batch, and slices of the batch.
 func sliced(t testing.TB) []arrow.RecordBatch {
 	b := all(t)
 	return []arrow.RecordBatch{b, b.NewSlice(1, 3), b.NewSlice(1, 2), b.NewSlice(3, 3), b.NewSlice(0, 0)}
@@ -230,7 +229,7 @@ func numbers(name string, values ...int64) arrow.RecordBatch {
 	return array.NewRecordBatch(schema, []arrow.Array{column}, int64(len(values)))
 }
 
-// Names of the kinds of mapped files.
+// These are the names of the kinds of mapped files.
 const (
 	ofSegment = "netcraq-stream"
 	ofFile    = "netcraq-file"

@@ -9,31 +9,32 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// Inline is the maximum size of buffers outside of files that a Writer with files puts into the
-// record.
+// Inline is the maximum total size of the buffers that a Writer puts into a record itself. It
+// applies to a Writer with Files, and to buffers that are not in files.
 const Inline = 4096
 
 // Writer appends batches to a partition of a stream.
 //
-// Without Files a whole batch is one record: the Writer copies it into the record, and the node
-// copies the record into the stream's memory. With Files, which need a volatile stream, the record
-// refers to buffers that are in files. Other buffers are copied into a new file, or into the record
-// if they have at most Inline bytes.
+// Without Files, the Writer copies the whole batch into a record, and the node copies the record
+// into the stream's memory. With Files, the record refers to the buffers that are in files, and the
+// stream must be volatile. Other buffers are copied into a new file, or into the record if they
+// have at most Inline bytes.
 type Writer struct {
 	Client    *node.Client
 	Stream    string
-	Namespace string // namespace of the stream and of Files. "": the client's
+	Namespace string // namespace of the stream and of Files; "" means the client's namespace
 	Partition int
 	Files     *Files
-	// Inline replaces the constant, if it is not 0. Negative: nothing is inline.
+	// Inline, if it is not 0, replaces the constant Inline. If it is negative, no buffers are in
+	// the record itself.
 	Inline int
 
 	schema  *arrow.Schema // schema of the previous batch
-	message []byte        // its encoded message
+	message []byte        // encoded message of that schema
 }
 
-// Append appends a batch, and returns its offset. The caller keeps the batch. A Writer is for one
-// goroutine.
+// Append appends a batch, and returns its offset. The caller must still release the batch. Only one
+// goroutine at a time may use a Writer.
 func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset uint64, err error) {
 	if batch.Schema() != w.schema {
 		message, err := writeSchema(batch.Schema())
@@ -60,7 +61,8 @@ func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset ui
 		if err != nil {
 			return 0, err
 		}
-		defer letGo(used) // the files are held until the append, after which the record holds them
+		// the node must hold the files until the append, after which the record holds them
+		defer letGo(used)
 		d.Records[0].ValueBase64 = record
 		for _, m := range used {
 			d.Records[0].Files = append(d.Records[0].Files, m.Name())

@@ -4,10 +4,10 @@
 //
 // Each worker is one goroutine with one socket. It sends all packets that the state machine wants
 // to send in one system call (sendmmsg), and receives all packets that have arrived in another
-// (recvmmsg). So at high rates the generator costs well under a microsecond a query besides the
-// kernel's work. With one outstanding query (Serial) batching does not help, and Go's network
-// poller costs more than the switch. Such a worker is an operating-system thread that blocks in
-// recvfrom.
+// (recvmmsg). At high rates, the generator itself therefore costs well under a microsecond a query,
+// in addition to the kernel's work. With one outstanding query (Serial) batching does not help, and
+// Go's network poller costs more than the switch. Such a worker is an operating-system thread that
+// blocks in recvfrom.
 package bench
 
 import (
@@ -30,18 +30,18 @@ import (
 
 // Config configures a run.
 type Config struct {
-	Client      calls.Config    // of each worker's state machine; its Seed is ignored
+	Client      calls.Config    // configuration of each worker's state machine; Seed is ignored
 	Sessions    []calls.Session // sessions for writes, divided among the workers
 	Workers     int             // number of sockets, each with its own goroutine
 	Outstanding int             // maximum number of outstanding queries of all workers
 	Serial      bool            // one query at a time for each worker, by blocking system calls
 	Mix         Mix
 	Keys        []wire.Key
-	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: uniform
+	Zipf        float64 // Zipf exponent of the keys' popularity, in the order of Keys; 0 means uniform
 	Eventual    bool
 	ValueBytes  int           // size of values in puts and swaps
-	Duration    time.Duration // duration of the run; 0: run until Count
-	Count       uint64        // number of queries; 0: run until Duration
+	Duration    time.Duration // duration of the run; 0 means until Count is reached
+	Count       uint64        // number of queries; 0 means until Duration has passed
 	Timeout     time.Duration // timeout of a query
 	Seed        uint64
 	Progress    func(elapsed time.Duration, queries uint64) // called once a second, if not nil
@@ -50,7 +50,7 @@ type Config struct {
 // Mix is the relative frequency of each operation.
 type Mix struct{ Get, Put, CAS int }
 
-// Op is an operation of the mix, as an index.
+// Op is an operation of the mix. Its value is an index, for example into Report.Ops.
 type Op int
 
 // The operations of the mix.
@@ -66,8 +66,9 @@ func (o Op) String() string { return [...]string{"get", "put", "cas"}[o] }
 // Report is the result of a run.
 type Report struct {
 	Elapsed time.Duration
-	// The values that the run used. They may be lower than the Config's: with Serial each worker
-	// has one query, and there are at most as many workers as queries.
+	// Workers and Outstanding are the values that the run used. They may be lower than in Config,
+	// because a run has at most as many workers as queries, and with Serial each worker has one
+	// query.
 	Workers, Outstanding int
 	Ops                  [ops]OpReport
 	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
@@ -81,8 +82,8 @@ type OpReport struct {
 	NotFound  uint64
 	CASFailed uint64
 	TimedOut  uint64
-	Failed    uint64 // other errors
-	Error     string // the first of these errors
+	Failed    uint64 // number of queries with another error
+	Error     string // message of the first of the Failed queries
 	Latency   *hdrhistogram.Histogram
 }
 
@@ -277,7 +278,7 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 		w.ops[op].Latency = newHistogram()
 	}
 	c := cfg.Client
-	c.Seed = rand.Uint64() // two runs through one UDP port must not use the same numbers
+	c.Seed = rand.Uint64() // random, because two runs through one UDP port must not use the same numbers
 	var err error
 	if w.machine, err = calls.New(c); err != nil {
 		return nil, err
@@ -332,7 +333,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// more reports whether there is another query to make, and claims it.
+// more claims the next query. It returns false if the run has no more queries to make.
 func (w *worker) more() bool {
 	if w.cfg.Count == 0 {
 		return true
@@ -406,6 +407,6 @@ func (w *worker) complete(c *calls.Completion) {
 		}
 	}
 	if answered {
-		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // min keeps it within the histogram's range
+		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // min keeps the value within the histogram's range
 	}
 }

@@ -67,8 +67,8 @@ func TestRun(t *testing.T) {
 			if share < 0.55 || share > 0.65 {
 				t.Errorf("gets are %.2f of all, want 0.6", share)
 			}
-			// A write without a session may be executed twice if it is retransmitted, because this
-			// machine is busy.
+			// The chain may have executed a write twice if the write had no session and a busy
+			// machine caused a retransmission.
 			done := r.Ops[Put].OK + r.Ops[CAS].OK
 			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Client.AtLeastOnce) {
 				t.Errorf("the chain has executed %d writes, the report says %d", n, done)

@@ -17,9 +17,10 @@ import (
 
 // link is a worker's socket.
 type link interface {
-	// send sends packets. The kernel may drop them if it lacks room, as the network may.
+	// send sends packets. The kernel may drop packets if its buffer is full, just as the network
+	// may.
 	send(sends []calls.Send) error
-	// receive waits for packets, not much longer than wait, and calls take for each.
+	// receive waits about as long as wait for packets, and calls take for each packet.
 	receive(wait time.Duration, take func(from netip.AddrPort, payload []byte)) error
 	close()
 }
@@ -29,7 +30,7 @@ const (
 	// coarse is the maximum delay of a worker's retransmission. Setting an exact deadline before
 	// each receive would cost more than the query.
 	coarse = 5 * time.Millisecond
-	buffer = 4 << 20 // bytes, as far as the system allows
+	buffer = 4 << 20 // socket buffer size in bytes; the system may allow less
 )
 
 // batchLink sends and receives up to batch packets in one system call.

@@ -24,7 +24,7 @@ var usualCertificates = []Certificate{
 	{"/etc/kubernetes/pki/apiserver.crt", ""},
 	{"/etc/kubernetes/pki/apiserver-etcd-client.crt", ""},
 	{"/etc/kubernetes/pki/etcd/ca.crt", ""},
-	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // etcd-monitor connects to this address
+	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // the address that etcd-monitor connects to
 	{"/pki/etcd-ca.crt", ""},
 	{"/pki/client.crt", ""},
 }
@@ -81,7 +81,7 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 		}
 		name := c.Name
 		if n > 1 {
-			name = "" // the following certificates are those of its issuers
+			name = "" // only the first certificate of a file has the name to check
 		}
 		l.certificate(c.File, cert, name)
 	}
@@ -90,7 +90,8 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 	}
 }
 
-// certificate checks a certificate.
+// certificate reports whether a certificate is valid now, for the name if there is one, and for
+// long enough.
 func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	whose := c.Subject.CommonName
 	if whose == "" {
@@ -136,7 +137,7 @@ func (l *look) served(ctx context.Context, address string, must bool) {
 		c.Close()
 	}
 	switch {
-	case shown != nil: // the server may have hung up, because this client has no certificate
+	case shown != nil: // a certificate counts even if the server hung up because this client has none
 		l.certificate(address, shown, "")
 	case must:
 		l.problem(address, "does the server run?", "no certificate was shown: %v", err)
@@ -145,7 +146,7 @@ func (l *look) served(ctx context.Context, address string, must bool) {
 	}
 }
 
-// ownAddresses are this machine's addresses that others can use.
+// ownAddresses returns the addresses of this machine that other machines can use.
 func ownAddresses() (out []string) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

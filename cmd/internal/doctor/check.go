@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Check is one of the checks of a machine or of a cluster. L is the state that a run of the checks
-// shares.
+// Check is one check of a machine or of a cluster. All checks of a run share the state L.
 type Check[L any] struct {
 	Name string
 	What string // description of what is checked
@@ -24,7 +23,7 @@ func Describe[L any](checks []Check[L]) (out [][2]string) {
 }
 
 // Select returns the checks with the given names, in the order of the report. No names select all
-// checks. The error names an unknown check; of completes its sentence, for example " of a cluster".
+// checks. An unknown name is an error. The error message ends with of, for example " of a cluster".
 func Select[L any](checks []Check[L], names []string, of string) ([]Check[L], error) {
 	var have []string
 	for _, c := range checks {

@@ -18,8 +18,9 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Permitted clock differences. Each switch measures read leases by its own clock, so differences
-// never cause wrong reads. But certificates are refused before their validity begins.
+// Permitted clock differences. Larger ones never cause wrong reads, because each switch measures
+// read leases by its own clock. But a machine refuses a certificate whose validity has not begun by
+// its clock.
 const (
 	driftWarning = time.Second
 	driftProblem = 30 * time.Second
@@ -59,7 +60,6 @@ func clocks(ctx context.Context, l *look) {
 	}
 }
 
-// synchronized checks whether the kernel's clock is synchronized.
 func (l *look) synchronized() {
 	status, worst, err := l.probes.clock()
 	switch {
@@ -79,7 +79,7 @@ func adjtimex() (status int32, worst time.Duration, err error) {
 	return t.Status, time.Duration(t.Maxerror) * time.Microsecond, err
 }
 
-// drift compares this clock with a server's, from the answer's Date header, which is in whole
+// drift compares this machine's clock with the Date header of a server's answer, which is in whole
 // seconds.
 func (l *look) drift(ctx context.Context, client *http.Client, who, url string) {
 	before := l.Now()
@@ -116,8 +116,8 @@ func (l *look) drift(ctx context.Context, client *http.Client, who, url string) 
 	}
 }
 
-// apart is the minimum difference between this clock and another one. The other clock's time said,
-// cut to the second, was read between before and after.
+// apart returns the minimum difference between this clock and a server's clock. The server's time
+// said is cut to the second, and the server read it between before and after.
 func apart(before, after, said time.Time) time.Duration {
 	if d := said.Sub(after); d > 0 {
 		return d
@@ -128,8 +128,8 @@ func apart(before, after, said time.Time) time.Duration {
 	return 0
 }
 
-// adminAddress returns the admin API's address. It returns false if the options name none and no
-// usual socket exists.
+// adminAddress returns the admin API's address. It returns false if the options name no address and
+// no usual socket exists.
 func (l *look) adminAddress() (string, bool) {
 	if l.Admin != "" {
 		return l.Admin, true

@@ -82,7 +82,8 @@ func readNetwork(file string) (n network, err error) {
 	return n, nil
 }
 
-// network checks a file; first reports whether runtimes use this file.
+// network checks one network configuration file. first reports whether container runtimes use this
+// file.
 func (l *look) network(base string, list network, first bool) {
 	var kinds []string
 	for _, p := range list.Plugins {
@@ -116,7 +117,7 @@ func (l *look) network(base string, list network, first bool) {
 	}
 }
 
-// plugin reports a plugin's missing binary.
+// plugin reports an error if a plugin's binary is missing.
 func (l *look) plugin(kind string) {
 	info, err := os.Stat(l.path(filepath.Join(binDir, kind)))
 	advice := "the agent installs its own plugins when it starts; others come with the CNI project's release"

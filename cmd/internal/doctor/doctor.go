@@ -1,6 +1,6 @@
 // Package doctor checks a machine on which NetCRAQ runs or will run. It explains what is wrong and
-// how to fix it. It changes nothing: its probes are unloaded from the kernel when it returns. It
-// reports everything that it lacks the permission to read.
+// how to fix it. It changes nothing: when it returns, its probes have been unloaded from the
+// kernel. It also reports everything that it has no permission to read.
 package doctor
 
 import (
@@ -17,18 +17,18 @@ import (
 // Level is the severity of a finding.
 type Level string
 
-// The levels, from the best to the worst. Unseen is not part of this order.
+// The levels, from the best to the worst. Unseen is outside of this order.
 const (
 	OK      Level = "ok"      // nothing is wrong
-	Note    Level = "note"    // information; nothing to do
-	Unseen  Level = "unseen"  // it could not be checked; the message says why
-	Warning Level = "warning" // works, but with a disadvantage, or not for long
+	Note    Level = "note"    // information that requires no action
+	Unseen  Level = "unseen"  // the check could not be made; the message says why
+	Warning Level = "warning" // works, but with a disadvantage, or will soon stop working
 	Problem Level = "problem" // NetCRAQ, or a part of it, does not work
 )
 
 // Finding is the result of one check.
 type Finding struct {
-	Check   string `json:"check"`             // the name of a check, see Checks
+	Check   string `json:"check"`             // name of the check (see Checks)
 	Subject string `json:"subject,omitempty"` // the checked object: an interface, a file, a port
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
@@ -54,29 +54,29 @@ func (r *Report) Count(l Level) (n int) {
 
 // Options configure the checks. The zero value checks this machine with the usual paths.
 type Options struct {
-	Checks     []string // names of checks; none: all
-	Interfaces []string // names of interfaces; none: all except loopback
-	// Root is prepended to the paths of files outside of /proc, and Proc replaces /proc. They are
-	// for a machine whose files are mounted elsewhere, and for tests.
+	Checks     []string // names of the checks to run; empty means all
+	Interfaces []string // names of interfaces; empty means all except loopback
+	// Root is prepended to the paths of files outside of /proc, and Proc replaces /proc. They serve
+	// tests, and machines whose files are mounted elsewhere.
 	Root, Proc string
 
-	Admin     string // address of the admin API, as for api.NewClient; "": the usual sockets
+	Admin     string // address of the admin API, as for api.NewClient; "" means the usual sockets
 	TokenFile string
 
 	Etcd               []string // client URLs of etcd's members
 	EtcdCA             string   // PEM file with CA certificates
 	EtcdCert, EtcdKey  string
 	Certificates       []Certificate // certificates to check in addition to the usual ones
-	ServedCertificates []string      // HOST:PORT of TLS servers; none: the agent's, at this machine's addresses
+	ServedCertificates []string      // HOST:PORT of TLS servers; empty means the agent at this machine's addresses
 
-	Timeout time.Duration // timeout of each request; 0: 2 s
+	Timeout time.Duration // timeout of each request; 0 means 2 s
 	Now     func() time.Time
 }
 
 // Certificate is a certificate file to check.
 type Certificate struct {
 	File string
-	Name string // host name or address that it must be valid for; "": any
+	Name string // host name or address that the certificate must be valid for; "" means any
 }
 
 // checks are all checks, in the order of the report: lower layers come first.
@@ -98,7 +98,8 @@ var checks = []Check[*look]{
 // Checks lists the names and descriptions of the checks.
 func Checks() [][2]string { return Describe(checks) }
 
-// Run runs the checks. It returns an error only for invalid options; everything else is a finding.
+// Run runs the checks. It returns an error only if an option is invalid. All other errors are
+// findings.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	chosen, err := Select(checks, o.Checks, "")
 	if err != nil {
@@ -119,7 +120,7 @@ type look struct {
 	check  string // name of the running check
 	probes probes
 
-	holders map[int]holder // holders of programs, by program id (programHolders)
+	holders map[int]holder // process that holds each program, by program ID (see programHolders)
 }
 
 func newLook(o Options) *look {
@@ -161,7 +162,7 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(Problem, subject, advice, format, args...)
 }
 
-// unseen reports something that could not be checked, and why.
+// unseen reports that something could not be checked, and why.
 func (l *look) unseen(subject, what string, err error) {
 	advice := ""
 	if denied(err) {
@@ -175,8 +176,8 @@ func denied(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)
 }
 
-// path is the path of a file of the machine.
+// path returns the full path of a file of the checked machine.
 func (l *look) path(p string) string { return filepath.Join(l.Root, p) }
 
-// proc is the path of a file in /proc.
+// proc returns the full path of a file in the checked machine's /proc.
 func (l *look) proc(p ...string) string { return filepath.Join(append([]string{l.Proc}, p...)...) }

@@ -28,7 +28,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// machine is a healthy machine, as files.
+// machine is a healthy machine, as files in a folder that replaces its root directory.
 type machine struct {
 	t *testing.T
 	Options
@@ -101,7 +101,7 @@ func (m *machine) process(pid int, name string, inode int) {
 	}
 }
 
-// listens adds a socket with a port.
+// listens adds a socket that listens on a port.
 func (m *machine) listens(file string, port, inode int) {
 	m.proc("thread-self/net/"+file, socketsHead+
 		fmt.Sprintf("   0: 00000000:%04X 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", port, inode))
@@ -139,7 +139,7 @@ func wantFinding(t *testing.T, all []Finding, level Level, subject string, words
 	t.Errorf("no finding %s of %q with %q in %+v", level, subject, words, all)
 }
 
-// wantCalm requires that there are no warnings or problems.
+// wantCalm requires that there are no warnings and no problems.
 func wantCalm(t *testing.T, all []Finding) {
 	t.Helper()
 	for _, f := range all {
@@ -149,7 +149,7 @@ func wantCalm(t *testing.T, all []Finding) {
 	}
 }
 
-// TestFindings breaks one thing of a machine after the other.
+// TestFindings breaks one thing of a machine at a time, and checks what the report says.
 func TestFindings(t *testing.T) {
 	lacks := func() error { return ebpf.ErrNotSupported }
 	deny := func() error { return unix.EPERM }
@@ -270,7 +270,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestCalm: a healthy machine has no warnings or problems.
+// TestCalm checks that the report of a healthy machine has no warnings or problems.
 func TestCalm(t *testing.T) {
 	m := newMachine(t)
 	for _, c := range []string{"kernel", "limits", "cgroups", "sysctls", "ports", "cni"} {
@@ -294,7 +294,8 @@ func TestCertificates(t *testing.T) {
 	wantFinding(t, look(now.Add(-48*time.Hour), ""), Problem, etcd.CertFile, "not valid before", "clocks")
 	wantFinding(t, look(now, "192.0.2.1"), Problem, etcd.CertFile, "not for 192.0.2.1", "subject alternative names")
 
-	// valid for a year, in its last month; in a file and at a server
+	// The certificate is valid for a year and is in its last month. The test checks it in a file
+	// and at a server.
 	m := newMachine(t)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.StartTLS()
@@ -306,7 +307,7 @@ func TestCertificates(t *testing.T) {
 	wantFinding(t, m.look("certificates"), Problem, server.Listener.Addr().String(), "expired")
 }
 
-// dated is a server with a fixed clock.
+// dated returns a server whose clock always shows the same time.
 func dated(at time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", at.UTC().Format(http.TimeFormat))
@@ -315,8 +316,8 @@ func dated(at time.Time) http.Handler {
 }
 
 // TestDrift compares clocks with a controller's, through its socket, and with etcd's. All clocks
-// are fixed: a server's time is cut to the second, so the findings would otherwise depend on the
-// fraction of the second at which the test runs.
+// are fixed, because a server's time is cut to the second. With running clocks, the findings would
+// depend on when within a second the test runs.
 func TestDrift(t *testing.T) {
 	now := time.Date(2030, time.May, 6, 7, 8, 9, int(700*time.Millisecond), time.UTC)
 	for _, c := range []struct {
@@ -388,7 +389,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: stale}); err != nil { // no one listens on it
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: stale}); err != nil { // no process listens on this socket
 		t.Fatal(err)
 	}
 	unix.Close(fd)
@@ -436,7 +437,7 @@ func inNamespace(t *testing.T) (netlink.Link, netlink.Link) {
 	return out[0], out[1]
 }
 
-// passes is a program that passes everything.
+// passes loads a program that lets all packets pass.
 func passes(t *testing.T, name string, kind ebpf.ProgramType, verdict int32) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: kind, License: "GPL",
@@ -448,8 +449,8 @@ func passes(t *testing.T, name string, kind ebpf.ProgramType, verdict int32) *eb
 	return p
 }
 
-// TestHooks: the report names the owners of the programs at interfaces, in the order in which these
-// run.
+// TestHooks checks that the report names the owners of the programs at an interface. It lists the
+// programs in the order in which they run.
 func TestHooks(t *testing.T) {
 	up, other := inNamespace(t)
 	l := newLook(Options{Checks: []string{"hooks"}})
@@ -500,7 +501,7 @@ func TestHooks(t *testing.T) {
 	wantFinding(t, report.Findings, OK, "interfaces", "no programs at any of 1")
 }
 
-// TestHolders: the report names a process that has a program open.
+// TestHolders checks that the report names a process that has a program open.
 func TestHolders(t *testing.T) {
 	m := newMachine(t)
 	m.process(88, "bpfman", 0)
@@ -564,7 +565,8 @@ func TestInterfaces(t *testing.T) {
 	wantFinding(t, look("eth9"), Problem, "eth9", "no such interface")
 }
 
-// TestPortsTaken: the report names the process that has a port, from the kernel's data.
+// TestPortsTaken checks that the report names the process that uses a port. The kernel's tables
+// show this process.
 func TestPortsTaken(t *testing.T) {
 	inNamespace(t)
 	lo, err := netlink.LinkByName("lo")
@@ -587,7 +589,8 @@ func TestPortsTaken(t *testing.T) {
 	wantFinding(t, report.Findings, OK, "tcp 9559", "free")
 }
 
-// TestUnprivileged runs all checks as nobody, who can read little. The report says so.
+// TestUnprivileged runs all checks as the user nobody, who can read little. The report must say
+// what it could not read.
 func TestUnprivileged(t *testing.T) {
 	if os.Getenv("DOCTOR_AS_NOBODY") != "" {
 		report, err := Run(context.Background(), Options{})
@@ -602,7 +605,7 @@ func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become nobody")
 	}
-	dir, err := os.MkdirTemp("", "doctor") // nobody cannot enter the test's own folder
+	dir, err := os.MkdirTemp("", "doctor") // the user nobody cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -640,7 +643,8 @@ func TestBadCheck(t *testing.T) {
 	}
 }
 
-// TestFirewall: the report names a chain that drops forwarded packets unless a rule accepts them.
+// TestFirewall checks that the report names a chain that drops forwarded packets unless a rule
+// accepts them.
 func TestFirewall(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for a network namespace")

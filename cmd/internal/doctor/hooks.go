@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// hooked is a program at an interface.
+// hooked is a program that is attached to an interface.
 type hooked struct {
-	hook string // "tcx ingress"
+	hook string // for example "tcx ingress"
 	id   int
 	name string
 }
 
-// owners are prefixes of programs' names, and the projects that use them.
+// owners lists prefixes of programs' names, with the project that uses each prefix.
 var owners = []struct{ prefix, owner string }{
 	{"netcraq", "NetCRAQ"}, {"cil_", "Cilium"}, {"cali_", "Calico"}, {"calico", "Calico"}, {"tc_", ""},
 	{"antrea", "Antrea"}, {"kube_", "kube-proxy"}, {"tail_", "Cilium"}, {"from-", "Cilium"},
@@ -55,7 +55,7 @@ func hooks(_ context.Context, l *look) {
 	}
 }
 
-// judge reports what an interface's programs mean for NetCRAQ's.
+// judge reports how the programs attached to an interface affect NetCRAQ's programs.
 func (l *look) judge(name string, all []hooked) {
 	byHook := map[string][]hooked{}
 	var order []string
@@ -88,7 +88,6 @@ func (l *look) judge(name string, all []hooked) {
 	}
 }
 
-// sequence lists a hook's programs in the order in which they run.
 func (l *look) sequence(of []hooked) string {
 	var out []string
 	for _, h := range of {
@@ -160,7 +159,7 @@ func programsAt(k netlink.Link) (all []hooked, failed map[string]error) {
 	return all, failed
 }
 
-// programName is the name of a program; "": it has none, or it cannot be read.
+// programName returns the name of a program, or "" if it has no name or its name cannot be read.
 func programName(id ebpf.ProgramID) string {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -195,7 +194,7 @@ func (l *look) programHolders() map[int]holder {
 	return l.holders
 }
 
-// programOf is the id of the program that an open file refers to; 0: none.
+// programOf returns the ID of the program that an open file refers to, or 0 if it refers to none.
 func programOf(fdinfo string) int {
 	f, err := os.Open(fdinfo)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	udpHeaders    = 20 + 8          // IPv4 and UDP
-	tunnelPort    = 20037           // cni-plugin/podroutes
-	vxlanOverhead = 14 + 8 + 8 + 20 // Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
+	udpHeaders    = 20 + 8          // lengths of the IPv4 and UDP headers
+	tunnelPort    = 20037           // UDP port of the tunnels of cni-plugin/podroutes
+	vxlanOverhead = 14 + 8 + 8 + 20 // lengths of the Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
 )
 
-// links are the interfaces to check.
+// links returns the interfaces to check.
 func (l *look) links() ([]netlink.Link, error) {
 	all, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
@@ -64,7 +64,7 @@ func interfaces(_ context.Context, l *look) {
 	}
 }
 
-// uplinks are the interfaces of default routes.
+// uplinks returns the indexes of the interfaces that have a default route.
 func (l *look) uplinks() map[int]bool {
 	out := map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -84,7 +84,7 @@ func (l *look) uplinks() map[int]bool {
 	return out
 }
 
-// uplink reports the largest value whose packets fit through an interface, in a tunnel.
+// uplink reports the largest value that fits into a packet of an interface, inside a tunnel.
 func (l *look) uplink(link netlink.Link) {
 	a := link.Attrs()
 	need := func(p wire.Profile) int { return p.PacketBytes() + udpHeaders + vxlanOverhead }
@@ -121,7 +121,7 @@ func (l *look) tunnel(t *netlink.Vxlan) {
 	}
 	overhead := vxlanOverhead
 	if t.SrcAddr != nil && t.SrcAddr.To4() == nil {
-		overhead += 20 // for IPv6's longer header
+		overhead += 20 // the outer IPv6 header is longer than IPv4's
 	}
 	if room := under.Attrs().MTU - overhead; t.MTU > room {
 		l.problem(t.Name, fmt.Sprintf("ip link set %s mtu %d; or ip link set %s mtu %d, on all nodes", t.Name, room, under.Attrs().Name, t.MTU+overhead),

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The oldest supported kernels (docs/switch.md).
+// The oldest supported kernel versions (docs/switch.md).
 const (
 	oldestEBPF = 5<<8 | 18
 	oldestTCX  = 6<<8 | 6
@@ -24,14 +24,15 @@ const (
 
 // probes test the kernel's features. Tests replace them.
 type probes struct {
-	load   func() error // loads a program for tc
+	load   func() error // loads an empty program for tc
 	helper func(asm.BuiltinFunc) error
 	ring   func() error
 	tcx    func() error
 	clock  func() (status int32, worst time.Duration, err error)
 }
 
-// helpers are the most recent helpers that the switch's programs call (switch/ebpf/attach).
+// helpers are the eBPF helpers that the switch's programs call and that old kernels lack
+// (switch/ebpf/attach).
 var helpers = []asm.BuiltinFunc{asm.FnLoop, asm.FnRingbufOutput, asm.FnSkbChangeHead, asm.FnKtimeGetBootNs}
 
 var kernelProbes = probes{
@@ -45,7 +46,7 @@ var kernelProbes = probes{
 	},
 	helper: func(h asm.BuiltinFunc) error { return features.HaveProgramHelper(ebpf.SchedCLS, h) },
 	ring:   func() error { return features.HaveMapType(ebpf.RingBuf) },
-	tcx: func() error { // queries loopback's programs, which changes nothing
+	tcx: func() error { // the query of loopback's programs changes nothing
 		_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 		return err
 	},
@@ -131,8 +132,8 @@ func (l *look) jit() {
 	}
 }
 
-// kernelVersion is the kernel's release, and major<<8 | minor. If that is 0, the release is an
-// error text.
+// kernelVersion returns the kernel's release, and major<<8 | minor. If the number is 0, the string
+// is an error text.
 func (l *look) kernelVersion() (string, int) {
 	release := read(l.proc("sys/kernel/osrelease"))
 	if release == "" {
@@ -148,7 +149,7 @@ func (l *look) kernelVersion() (string, int) {
 	return release, major<<8 | minor
 }
 
-// read is the trimmed content of a small file; "": it is missing or unreadable.
+// read returns the trimmed content of a small file, or "" if it is missing or unreadable.
 func read(path string) string { return strings.TrimSpace(readFile(path)) }
 
 func readFile(path string) string {
@@ -165,7 +166,7 @@ func number(path string) (int, bool) {
 	return n, err == nil
 }
 
-// chosen returns the word in brackets, with which the kernel marks the selected value.
+// chosen returns the word in brackets. The kernel puts the selected value in brackets.
 func chosen(s string) string {
 	_, after, _ := strings.Cut(s, "[")
 	word, _, _ := strings.Cut(after, "]")

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	lockedNeeded = 512 << 20 // locked memory for the maps of the largest program, with a margin
+	lockedNeeded = 512 << 20 // bytes of locked memory for the maps of the largest program, with a margin
 	filesNeeded  = 1024
-	memcgKernel  = 5<<8 | 11 // since this kernel, maps count as the control group's memory, not as locked memory
+	memcgKernel  = 5<<8 | 11 // first kernel that counts maps as the control group's memory, not as locked memory
 )
 
 func limits(_ context.Context, l *look) {
@@ -45,7 +45,7 @@ func limits(_ context.Context, l *look) {
 	}
 }
 
-// readLimits are a process's soft limits by name, in bytes or counts; -1: unlimited.
+// readLimits returns a process's soft limits by name, in bytes or counts; -1 means unlimited.
 func (l *look) readLimits(pid string) (map[string]int64, error) {
 	f, err := os.Open(l.proc(pid, "limits"))
 	if err != nil {
@@ -72,13 +72,12 @@ func (l *look) readLimits(pid string) (map[string]int64, error) {
 	return out, nil
 }
 
-// process is a running process.
 type process struct {
 	pid  int
 	name string
 }
 
-// processes are the visible running processes.
+// processes returns the running processes that this process may see.
 func (l *look) processes() (out []process) {
 	entries, err := os.ReadDir(l.Proc)
 	if err != nil {
@@ -92,8 +91,8 @@ func (l *look) processes() (out []process) {
 	return out
 }
 
-// processName is the name of a process's executable, or the name that it has set, which the kernel
-// cuts after 15 bytes.
+// processName returns the name of a process's executable, or the name that the process has set. The
+// kernel cuts the latter after 15 bytes.
 func (l *look) processName(pid int) string {
 	first, _, _ := strings.Cut(readFile(l.proc(strconv.Itoa(pid), "cmdline")), "\x00")
 	comm := read(l.proc(strconv.Itoa(pid), "comm"))

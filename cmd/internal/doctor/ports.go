@@ -13,7 +13,6 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// port is a port that NetCRAQ uses.
 type port struct {
 	protocol string
 	number   int
@@ -34,7 +33,7 @@ var ourPorts = []port{
 }
 
 func ports(_ context.Context, l *look) {
-	taken := map[string][]int{} // inodes, by protocol and port
+	taken := map[string][]int{} // inodes of sockets, by protocol and port
 	for _, protocol := range []string{"tcp", "udp"} {
 		err4 := l.sockets(protocol, protocol, taken)
 		err6 := l.sockets(protocol, protocol+"6", taken)
@@ -54,7 +53,7 @@ func ports(_ context.Context, l *look) {
 	}
 }
 
-// port reports which process has a port.
+// port reports which process uses a port.
 func (l *look) port(p port, inodes []int, holders map[int]process) {
 	name := p.protocol + " " + strconv.Itoa(p.number)
 	if len(inodes) == 0 {
@@ -85,13 +84,13 @@ func (l *look) port(p port, inodes []int, holders map[int]process) {
 	}
 }
 
-// TCPHolder is the process that listens on a TCP port; 0: there is none, or the process belongs to
-// another user.
+// TCPHolder returns the ID of the process that listens on a TCP port. It returns 0 if there is
+// none, or if the process belongs to another user.
 func TCPHolder(port int) (pid int) {
 	l := newLook(Options{})
 	taken := map[string][]int{}
 	for _, file := range []string{"tcp", "tcp6"} {
-		_ = l.sockets("tcp", file, taken) // an unreadable table has no entries
+		_ = l.sockets("tcp", file, taken) // an unreadable table counts as empty
 	}
 	wanted := map[int]bool{}
 	for _, inode := range taken["tcp"+strconv.Itoa(port)] {
@@ -103,8 +102,8 @@ func TCPHolder(port int) (pid int) {
 	return 0
 }
 
-// sockets adds the inodes of listening (TCP) or bound (UDP) sockets in this thread's network
-// namespace.
+// sockets adds the inodes of the sockets in this thread's network namespace, by port. It counts
+// listening TCP sockets and bound UDP sockets.
 func (l *look) sockets(protocol, file string, to map[string][]int) error {
 	f, err := os.Open(l.proc("thread-self/net", file))
 	if err != nil {
@@ -114,7 +113,7 @@ func (l *look) sockets(protocol, file string, to map[string][]int) error {
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		fields := strings.Fields(s.Text())
-		const listens = "0A" // TCP_LISTEN
+		const listens = "0A" // the kernel's value for TCP_LISTEN
 		if len(fields) < 10 || protocol == "tcp" && fields[3] != listens {
 			continue
 		}
@@ -122,7 +121,7 @@ func (l *look) sockets(protocol, file string, to map[string][]int) error {
 		b, err := hex.DecodeString(digits)
 		inode, err2 := strconv.Atoi(fields[9])
 		if !ok || err != nil || err2 != nil || len(b) != 2 {
-			continue // the header line
+			continue // this is the header line
 		}
 		key := protocol + strconv.Itoa(int(b[0])<<8|int(b[1]))
 		to[key] = append(to[key], inode)

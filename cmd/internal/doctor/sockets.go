@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Sockets of an agent on its node.
+// Paths of the agent's sockets on its node.
 const (
 	agentSocket = "/run/netcraq/agent.sock"
 	nodeSocket  = "/run/netcraq-node/node.sock"
@@ -127,7 +127,7 @@ func (l *look) controller(ctx context.Context, address string) {
 	}
 }
 
-// refused reports whether an error means that no one listens.
+// refused reports whether an error means that no process listens.
 func refused(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }

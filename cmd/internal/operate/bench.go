@@ -127,7 +127,7 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 			}
 			defer source.Release()
 			cfg.Sessions = sessions
-			// After losing its lease the run must not send another packet.
+			// A run that has lost its lease must not send another packet.
 			var stop context.CancelCauseFunc
 			ctx, stop = context.WithCancelCause(ctx)
 			defer stop(nil)
@@ -189,7 +189,7 @@ func parseMix(s string) (bench.Mix, error) {
 	return m, nil
 }
 
-// benchKeys are the keys of a run, and the target of its queries.
+// benchKeys returns the keys of a run and the target of its queries.
 func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target, error) {
 	var keys []wire.Key
 	for _, s := range b.keys {

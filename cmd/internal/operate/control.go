@@ -31,7 +31,7 @@ func (c *cli) ask(cmd *cobra.Command, f func(ctx context.Context) error) error {
 	return err
 }
 
-// onlyChain is the number of the only chain.
+// onlyChain returns the ID of the controller's only chain.
 func (c *cli) onlyChain(ctx context.Context) (uint8, error) {
 	ch, err := c.chainOf(ctx, "")
 	if err != nil {
@@ -40,7 +40,8 @@ func (c *cli) onlyChain(ctx context.Context) (uint8, error) {
 	return ch.ID, nil
 }
 
-// chainOf is the chain with a name or number, or the only chain.
+// chainOf returns the chain with a name or number. Without a name it returns the controller's only
+// chain.
 func (c *cli) chainOf(ctx context.Context, name string) (*admin.Chain, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func (c *cli) chainName(ctx context.Context, chosen func(admin.Chain) bool) (str
 	return "", &admin.Error{Code: admin.CodeNotFound, Message: "no such chain"}
 }
 
-// switchAddresses are the switches' own addresses.
+// switchAddresses returns the own addresses of the switches with these names.
 func (c *cli) switchAddresses(ctx context.Context, names []string) ([]netip.AddrPort, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -236,7 +237,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				spec.Value = append([]byte{}, v...) // not nil even if empty: nil means no value
+				spec.Value = append([]byte{}, v...) // not nil even if v is empty, because nil means no value
 			}
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -413,8 +414,8 @@ func (c *cli) switchCounters() *cobra.Command {
 	return cmd
 }
 
-// printCounters prints packets by outcome, and the counters of keys: one line for each, or only
-// their number.
+// printCounters prints the number of packets by outcome. For keys it prints each key's counters, or
+// only how many keys there are.
 func printCounters(w io.Writer, all []admin.Counters, keys bool) {
 	printEvents(w, all)
 	rows := [][]string{{"SWITCH", "READS", "FORWARDED", "WRITES", "KEY_ID", "NAME"}}
@@ -503,7 +504,8 @@ func (c *cli) sessionCommand() *cobra.Command {
 	return cmd
 }
 
-// hostAddress is this host's address in the network of the controller's chains; "": it has none.
+// hostAddress returns this host's address in the network of the controller's chains, or "" if it
+// has none.
 func (c *cli) hostAddress(ctx context.Context) (string, error) {
 	chains, err := c.api.Chains(ctx)
 	if err != nil {
@@ -539,7 +541,7 @@ func (c *cli) showSessions(s *admin.Sessions, err error) error {
 	})
 }
 
-// pageCommand requests a link to the controller's page.
+// pageCommand is the command that requests a link to the controller's page.
 func (c *cli) pageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "page", Short: "Print a one-time link that opens the controller's page",
@@ -568,7 +570,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 				})
 			})
 			if follow && cmd.Context().Err() != nil {
-				return nil // interrupted by the user
+				return nil // the user has interrupted the command
 			}
 			return err
 		},

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor/cluster"
 )
 
-// unwell is doctor's error after it has found problems.
+// unwell is the error of the doctor command after it has found problems.
 type unwell struct{ problems int }
 
 func (e unwell) Error() string {
@@ -89,7 +89,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with the private key of --etcd-cert (PEM)")
 	f.StringSliceVar(&files, "certificate", nil, "certificates to check in addition to kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
 	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to check, as `HOST:PORT` (default: the agent, at this machine's addresses)")
-	if c.plugin == nil { // the plugin has such flags for all commands
+	if c.plugin == nil { // the plugin has these flags for all commands
 		f.StringVar(&in.Namespace, "system-namespace", cluster.NamespaceDefault, "`NAMESPACE` of the cluster's agents")
 		f.StringVar(&in.Kubeconfig, "kubeconfig", "", "`FILE` with the address of the API server (default: as kubectl finds it)")
 		f.StringVar(&in.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
@@ -98,7 +98,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// lines lists checks.
+// lines formats the checks as one line each.
 func lines(checks [][2]string) string {
 	var out []string
 	for _, check := range checks {
@@ -110,8 +110,8 @@ func lines(checks [][2]string) string {
 // clusterFlag is the flag that makes doctor check a cluster.
 const clusterFlag = "cluster"
 
-// oneOfBoth refuses the flags for checking a machine together with --cluster, and the flags for
-// checking a cluster without it.
+// oneOfBoth returns an error if flags for checking a machine and flags for checking a cluster are
+// mixed. --cluster selects the cluster.
 func oneOfBoth(cmd *cobra.Command, ofCluster bool) error {
 	of := []string{"interface", "etcd", "etcd-cacert", "etcd-cert", "etcd-key", "certificate", "tls-server"}
 	why := "is for this machine, and not for --cluster"
@@ -138,7 +138,7 @@ func (c *cli) doctorCluster(ctx context.Context, in cluster.Options, quiet bool)
 	return c.showReport(report, quiet)
 }
 
-// showReport prints a report, and fails if there is a problem.
+// showReport prints a report. It returns an error if the report has a problem.
 func (c *cli) showReport(report *doctor.Report, quiet bool) error {
 	if err := c.show(report, func(w io.Writer) { printReport(w, report, quiet) }); err != nil {
 		return err
@@ -179,9 +179,9 @@ func printReport(w io.Writer, r *doctor.Report, quiet bool) {
 	fmt.Fprintf(w, "%s: %s\n", visible(r.Host), strings.Join(said, ", "))
 }
 
-// visible returns a text for one line of a terminal. Findings quote what others have written, for
-// example a pod's status, and it must neither control the terminal nor look like another finding.
-// A text with such characters is escaped as in Go.
+// visible makes a text safe for one line of a terminal. Findings quote texts of others, for example
+// a pod's status. Such a text must neither control the terminal nor look like another finding, so
+// visible escapes special characters as Go does.
 func visible(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return text

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// start runs the command under a name.
+// start runs the program under this name, for example as a kubectl plugin.
 func start(t *testing.T, name string, args ...string) (code int, out, complaint string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -51,8 +51,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorCluster: netcraqctl and kubectl's plugin ask the API server of a kubeconfig. The plugin
-// starts no kubectl for that.
+// TestDoctorCluster checks that netcraqctl and the kubectl plugin contact the API server of a
+// kubeconfig. The plugin starts no kubectl for that.
 func TestDoctorCluster(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.URL.Path, "/namespaces/lab/daemonsets") {
@@ -91,8 +91,8 @@ func TestDoctorCluster(t *testing.T) {
 	}
 }
 
-// fakeKubectl puts a kubectl on the PATH that writes down what it is asked, knows pods, and ends
-// with a code.
+// fakeKubectl puts a fake kubectl on the PATH. It records its arguments, lists pods, and exits with
+// code.
 func fakeKubectl(t *testing.T, pods, code string) (asked func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func fakeKubectl(t *testing.T, pods, code string) (asked func() string) {
 	}
 }
 
-// TestPlugin runs the command as kubectl does: in an agent's container.
+// TestPlugin runs the command as a kubectl plugin. The command then runs in an agent's container.
 func TestPlugin(t *testing.T) {
 	const name = "/usr/local/bin/kubectl-netcraq"
 	asked := fakeKubectl(t, `agent-a False\nagent-b True\n`, "3")
@@ -169,7 +169,7 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// What others have written can neither control the terminal nor look like a line of the report.
+// Quoted text in a report can neither control the terminal nor look like a line of the report.
 func TestReportOfHostileText(t *testing.T) {
 	hostile := "quiet\nok       agents  ready on 9 nodes\r\x1b[2J\x1b]52;c;eA==\a\u009b\u202e\xff"
 	var out bytes.Buffer

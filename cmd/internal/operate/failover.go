@@ -13,14 +13,14 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The commands for members that fail and come back.
+// Commands that remove failed members from a chain and add recovered ones.
 
-// recoverTimeout is the default --timeout of "chain recover", because filling a switch takes
-// seconds.
+// recoverTimeout is the default --timeout of "chain recover". It is long, because filling a switch
+// with values takes seconds.
 const recoverTimeout = 2 * time.Minute
 
-// failTimeout is the default --timeout of "chain fail", which waits for an unreachable switch's
-// lease to expire.
+// failTimeout is the default --timeout of "chain fail". That command waits until the lease of an
+// unreachable switch has expired.
 const failTimeout = 10 * time.Second
 
 func (c *cli) chainFail() *cobra.Command {
@@ -126,7 +126,7 @@ func (c *cli) chainWatch() *cobra.Command {
 				return err
 			})
 			if cmd.Context().Err() != nil {
-				return nil // interrupted by the user
+				return nil // the user has interrupted the command
 			}
 			return err
 		},

@@ -18,15 +18,14 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// kernelFlags are the flags of `bench --kernel`.
 type kernelFlags struct {
 	on      bool
-	ceiling string // tc or xdp: measure a reflector instead of a switch
+	ceiling string // tc or xdp measures a reflector instead of a switch
 	cpus    []int
-	bits    int // value width in the reflector's frames
+	bits    int // value width in the reflector's frames, in bits
 
 	fill     bool
-	beginAt  int64 // ms since 1970
+	beginAt  int64 // start time in Unix milliseconds
 	dirtyTTL int
 }
 
@@ -131,9 +130,9 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	return r.Err()
 }
 
-// keepDirty writes the keys repeatedly, with packets whose TTL expires before they reach the tail,
-// until stop is called. The writes get no answers and are never committed while it continues,
-// because each is newer than the one that the controller would re-propagate.
+// keepDirty keeps keys dirty until stop is called: it writes them repeatedly, with packets whose
+// TTL expires before they reach the tail. The writes get no answers. They are not committed
+// meanwhile, because each is newer than the write that the controller would re-propagate.
 func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (
 	stop func(), err error) {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
@@ -170,14 +169,14 @@ func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, key
 			case <-ctx.Done():
 				return
 			case <-time.After(100 * time.Millisecond):
-				_ = write() // the error may be an ICMP error of an earlier packet; the reads show whether it worked
+				_ = write() // an error may stem from an earlier packet's ICMP error; the reads show the effect
 			}
 		}
 	}()
 	return func() { cancel(); <-done; conn.Close() }, nil
 }
 
-// fill writes the values that the load expects.
+// fill writes the values that the load generator expects.
 func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
 	source, err := c.sessionSource(ctx, 1, owner())
 	if err != nil {

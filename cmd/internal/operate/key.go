@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// keyCommand has the operator's commands for one key: commands of chain and placement under shorter
-// names.
+// keyCommand groups the operator's commands for one key. They are commands of chain and placement
+// under shorter names.
 func (c *cli) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key", Short: "Show where a key is and why; add, move, remove and pin keys",
@@ -34,9 +34,9 @@ func (c *cli) keyCommand() *cobra.Command {
 	return cmd
 }
 
-// keyPlace is the place of a key, as JSON.
+// keyPlace says where a key is stored, as JSON.
 type keyPlace struct {
-	Key       *admin.Key          `json:"key,omitempty"`       // omitted if the key is not in the network
+	Key       *admin.Key          `json:"key,omitempty"`       // omitted if no switch stores the key
 	Placement *admin.PlacementKey `json:"placement,omitempty"` // omitted if the controller places no etcd keys
 }
 
@@ -97,7 +97,8 @@ func printPlace(w io.Writer, p keyPlace) {
 	}
 }
 
-// directCommand groups netcraqctl's commands that send packets themselves, for netcraq.
+// directCommand groups, for netcraq, the commands with which netcraqctl itself sends packets to
+// switches.
 func (c *cli) directCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "direct", Short: "Read and write keys with packets to the switches themselves",

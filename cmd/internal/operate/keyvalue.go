@@ -20,7 +20,7 @@ type answer struct {
 	Key  string `json:"key"`
 	Name string `json:"name,omitempty"`
 	*state
-	Superseded bool    `json:"superseded,omitempty"` // a newer write had already replaced this one
+	Superseded bool    `json:"superseded,omitempty"` // a newer write had already replaced the value
 	AnsweredBy string  `json:"answeredBy"`
 	Epoch      uint16  `json:"epoch"`
 	Micros     float64 `json:"micros"`
@@ -153,11 +153,11 @@ func (c *cli) write(ctx context.Context, name, done string, f func(context.Conte
 	})
 }
 
-// noSwitch is the error if the controller is known, but no switch answers.
+// noSwitch is the error message for a host that reaches the controller but no switch.
 const noSwitch = "no switch answers here. Switches answer the hosts of their network: run this on one " +
 	"(in the prompt of make run KEEP=1: h1 bin/netcraqctl ...), or see netcraqctl doctor"
 
-// do determines the key and its target, and calls f with a client.
+// do finds the key and its target, and calls f with a client for them.
 func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.Context, *client.Client,
 	key) error) error {
 	k, err := c.findKey(ctx, name)
@@ -182,7 +182,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	defer func() { _ = cl.Close() }() // only closing the unused socket can fail
+	defer func() { _ = cl.Close() }() // closing can only fail for the unused socket
 	err = f(ctx, cl, k)
 	if errors.Is(err, client.ErrTimeout) && len(t.services) == 0 && cl.Stats().Foreign > 0 {
 		return fmt.Errorf("%w\nname the chain's service address, where answers come from, with --service", err)
@@ -196,7 +196,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	return err
 }
 
-// owner identifies this command in the controller's events.
+// owner returns the name of this command for the controller's events.
 func owner() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *cli) value(s string) ([]byte, error) {
 	return b, nil
 }
 
-// ParseValue parses VALUE: hex:00ff, @FILE, whose name it returns, or text. Text that looks like
-// one of these must have the prefix text:.
+// ParseValue parses VALUE, which is hex:00ff, @FILE or text. For @FILE it returns the file's name.
+// Text that looks like one of the other forms needs the prefix text:.
 func ParseValue(s string) (value []byte, file string, isFile bool, err error) {
 	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
 		value, err = hex.DecodeString(digits)

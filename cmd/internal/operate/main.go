@@ -28,19 +28,18 @@ const (
 	exitUnwell    = 5
 )
 
-// Program is a program with the commands for operators.
+// Program describes a command-line program that has the operators' commands.
 type Program struct {
 	Name string
-	// Admin returns the controller's address if neither --admin nor the environment sets it. nil:
-	// package admin's default.
+	// Admin returns the controller's address if neither --admin nor the environment sets it. If
+	// Admin is nil, the default of package admin applies.
 	Admin func() string
-	// Complete gives the root command its texts and further commands. It returns a function for the
-	// exit codes of these commands' errors (0: the exit code of an operators' command). nil: the
-	// program is netcraqctl.
+	// Complete gives the root command its texts and further commands. It returns a function that
+	// maps the errors of these commands to exit codes; 0 means the exit code of the operators'
+	// commands. If Complete is nil, the program is netcraqctl.
 	Complete func(root *cobra.Command, std Streams) (code func(error) int)
 }
 
-// Netcraqctl is the program netcraqctl.
 var Netcraqctl = Program{Name: "netcraqctl"}
 
 // Main runs a program and ends the process.
@@ -51,7 +50,7 @@ func Main(p Program) {
 	os.Exit(code)
 }
 
-// Run is the whole program, for Main and for tests. args begin with the program's name, as in
+// Run runs the whole program, for Main and for tests. args begins with the program's name, as in
 // os.Args.
 func (p Program) Run(ctx context.Context, args []string, std Streams, getenv func(string) string) int {
 	c := &cli{program: p, std: std, args: args[1:]}
@@ -86,8 +85,8 @@ func UsageError(err error) error { return usageError{err} }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// ranElsewhere is the error of a command that ran in an agent's container and has already printed
-// its messages.
+// ranElsewhere is the error of a command that ran in an agent's container. That command has already
+// printed its messages.
 type ranElsewhere struct{ code int }
 
 func (e ranElsewhere) Error() string { return "it ran elsewhere" }

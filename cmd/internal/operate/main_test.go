@@ -25,7 +25,7 @@ import (
 
 const chainID = 1
 
-// controller is a small controller: the admin API over a reference chain.
+// controller is a fake controller. It serves the admin API for one reference chain.
 type controller struct {
 	chain *refchain.Chain
 	url   string
@@ -35,7 +35,7 @@ type controller struct {
 	keys     map[string]admin.Key
 	next     uint16
 	returned int
-	hosts    []string // that got sessions
+	hosts    []string // hosts that got sessions
 	values   map[string][]byte
 }
 
@@ -185,7 +185,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if r.PathValue("switch") != "s1" {
 			return nil, none("switch")
 		}
-		if r.URL.Query().Get("slots") == "0" { // 1,000 reads and 10 writes between two requests
+		if r.URL.Query().Get("slots") == "0" { // each request adds 1,000 reads and 10 writes
 			n := asked.Add(1)
 			return admin.Counters{Switch: "s1",
 				Chains: []admin.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
@@ -262,10 +262,10 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		args  string // {file} is replaced by a file that contains "from a file"
+		args  string // the test replaces {file} by the name of a file that contains "from a file"
 		stdin string
 		code  int
-		out   string // regular expressions
+		out   string // regular expression for standard output
 		err   string
 	}{
 		{args: "chain show", out: `(?s)chain main \(1\): epoch 1, .*read lease 200 ms, values to 128 bytes, keys 0 of 100\n.*s1 +HEAD_TAIL .*yes +live`},
@@ -364,15 +364,15 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestMembers: an operator fails members and brings them back, and watches events. Impossible
-// requests are refused with a reason.
+// TestMembers checks that an operator can fail members, bring them back, and watch events. The
+// command refuses impossible requests with a reason.
 func TestMembers(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
 	for i, tc := range []struct {
 		args string
 		code int
-		want []string // parts of the output
+		want []string // required parts of the output
 		not  string
 	}{
 		{args: "chain fail s1", code: exitError, want: []string{"s1 is the only member of chain main", "bring another in first"}},
@@ -406,11 +406,11 @@ func TestWithoutController(t *testing.T) {
 	c := newController(t, refchain.Config{Profile: wire.Profile128})
 	c.chain.Place(0x01000001)
 	server := c.chain.Addresses()[0].String()
-	nobody := httptest.NewServer(nil) // an address without a listener
+	nobody := httptest.NewServer(nil) // no server listens at its address
 	nobody.Close()
 	none := map[string]string{}
-	// --admin is not given. --value-bits is, so the command does not contact a controller that may
-	// listen at this machine's default address.
+	// The command line gives --value-bits but not --admin. The command must not contact a
+	// controller that may listen at this machine's default address.
 	out, errs, code := ctl(t, none, "", "-s", server, "--value-bits", "128", "--session", "5:1", "put", "0x01000001", "x")
 	if code != 0 || errs != "" || !strings.Contains(out, "version 1.1") {
 		t.Errorf("put: %q, %q, %d", out, errs, code)
@@ -435,8 +435,8 @@ func TestWithoutController(t *testing.T) {
 	}
 }
 
-// TestService: answers come from the chain's service address, even if a switch's own address is
-// queried. Answers from other addresses are ignored.
+// TestService checks that a command accepts answers from the chain's service address, even if it
+// queries a switch's own address. It ignores answers from other addresses.
 func TestService(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001)
@@ -458,10 +458,10 @@ func TestService(t *testing.T) {
 		if code != tc.code || !regexp.MustCompile(tc.err).MatchString(errs) || tc.err == "" && errs != "" {
 			t.Errorf("%s: %d, %q, %q", tc.args, code, out, errs)
 		}
-		c.chain.Lease(9, netip.MustParseAddr("127.0.0.1"), 0) // both runs get the same session and numbers
+		c.chain.Lease(9, netip.MustParseAddr("127.0.0.1"), 0) // both runs get the same session and sequence numbers
 	}
-	// A load on specific switches: the controller tells the answers' source address, or --server
-	// does.
+	// The load goes to specific switches. The controller or --server names the source address of
+	// the answers.
 	for _, args := range []string{"--switch s1", "--switch s1 -s " + service + " --value-bits 1024"} {
 		out, errs, code := ctl(t, env, "", append([]string{"-o", "json", "bench", "--count", "50", "--keys", "0x01000001"}, strings.Fields(args)...)...)
 		var r benchResult
@@ -476,7 +476,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestNoSwitchAnswers: if no switch answers, the error says where switches answer.
+// TestNoSwitchAnswers checks the error if no switch answers. It says which hosts switches answer.
 func TestNoSwitchAnswers(t *testing.T) {
 	c := newController(t, refchain.Config{Loss: 1})
 	env := map[string]string{adminVariable: c.url}
@@ -488,8 +488,8 @@ func TestNoSwitchAnswers(t *testing.T) {
 	}
 }
 
-// TestAuthority: actions that a host may not do are refused with a clear error. Sessions are leased
-// to the writing host.
+// TestAuthority checks that a clear error refuses what a host may not do. The controller leases
+// sessions to the host that writes.
 func TestAuthority(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001, 0x01000002)
@@ -530,7 +530,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestReadme runs the prompt's commands in README.md, with shorter measurements.
+// TestReadme runs the commands of the README's console blocks, with shorter measurements.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
@@ -600,8 +600,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestAdmin: the controller is reached through its socket, or over TCP with a token from a file.
-// page prints its link.
+// TestAdmin checks that commands reach the controller through its socket, or over TCP with a token
+// from a file. The page command prints its link.
 func TestAdmin(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()

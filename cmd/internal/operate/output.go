@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// show prints v as JSON, or the output of text.
+// show prints v as JSON if the user chose JSON, and otherwise calls text.
 func (c *cli) show(v any, text func(w io.Writer)) error {
 	if c.output == "json" {
 		e := json.NewEncoder(c.std.Out)
@@ -33,24 +33,24 @@ func table(w io.Writer, rows [][]string) {
 	for _, row := range rows {
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	_ = t.Flush() // the only errors are standard output's, which cannot be reported
+	_ = t.Flush() // only writing to standard output can fail, which cannot be reported
 }
 
 // failure is an error as JSON.
 type failure struct {
-	Kind           string `json:"kind"` // not_found, cas_failed, denied, timeout, usage, or another
+	Kind           string `json:"kind"` // for example not_found, cas_failed, denied, timeout or usage
 	Message        string `json:"message"`
-	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"` // a write that may have been executed
-	*state                // state of the key, for not_found and cas_failed
+	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"` // true if the write may have been executed
+	*state                // state of the key if Kind is not_found or cas_failed
 }
 
 // state is the content of a key, as JSON.
 type state struct {
-	Version       string  `json:"version"`              // "epoch.sequence"
-	VersionNumber uint64  `json:"versionNumber,string"` // the same as one number
-	Found         bool    `json:"found"`                // there is a value
-	Value         []byte  `json:"valueBase64,omitzero"` // set if Found, also for an empty value
-	Text          *string `json:"valueText,omitempty"`  // if it is printable
+	Version       string  `json:"version"`              // in the form "epoch.sequence"
+	VersionNumber uint64  `json:"versionNumber,string"` // the version as one number
+	Found         bool    `json:"found"`                // reports whether the key has a value
+	Value         []byte  `json:"valueBase64,omitzero"` // set if Found is true, also for an empty value
+	Text          *string `json:"valueText,omitempty"`  // the value as text, if it is printable
 }
 
 func stateOf(v wire.Version, value []byte, found bool) *state {
@@ -116,10 +116,10 @@ func (c *cli) printError(err error) {
 	_ = c.show(map[string]failure{"error": f}, nil)
 }
 
-// micros is a duration in microseconds.
+// micros converts a duration to microseconds.
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// short is a duration with about three digits.
+// short formats a duration with about three digits.
 func short(d time.Duration) string {
 	switch {
 	case d < 10*time.Microsecond:
@@ -134,7 +134,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// grouped is a number with a comma after every three digits.
+// grouped formats a number with a comma after every three digits.
 func grouped(n uint64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -143,7 +143,7 @@ func grouped(n uint64) string {
 	return s
 }
 
-// plural is "1 packet", "2 packets".
+// plural returns a number with its noun, for example "1 packet" or "2 packets".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The commands for the placement of etcd's keys in the network.
+// Commands that place etcd's keys in the network.
 
 func (c *cli) placementCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -26,7 +26,6 @@ func (c *cli) placementCommand() *cobra.Command {
 	return cmd
 }
 
-// placementRules returns the commands for placement rules.
 func (c *cli) placementRules() []*cobra.Command {
 	return []*cobra.Command{
 		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),

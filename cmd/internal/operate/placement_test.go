@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// TestPlacement: the commands send the right requests, and print the answers.
+// TestPlacement checks that the commands send the right requests and print the answers.
 func TestPlacement(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)

@@ -13,16 +13,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// pluginName is the program's name as the kubectl plugin netcraq: kubectl searches for it on the
-// PATH.
+// pluginName is the file name of this program as a kubectl plugin. kubectl searches the PATH for
+// it.
 const pluginName = "kubectl-netcraq"
 
-// isPlugin reports whether the program was started under this name.
+// isPlugin reports whether argv0 is the plugin's name.
 func isPlugin(argv0 string) bool {
 	return strings.TrimSuffix(filepath.Base(argv0), ".exe") == pluginName
 }
 
-// plugin is how kubectl netcraq reaches a cluster: through kubectl, in an agent's container.
+// plugin runs commands in a cluster: it uses kubectl to run them in an agent's container.
 type plugin struct {
 	kubectl    string // path of kubectl
 	kubeconfig string
@@ -50,7 +50,7 @@ func (p *plugin) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.node, "node", "", "run the command in the agent of this `NODE` (default: a ready control-plane node)")
 }
 
-// pluginFlags are flags that the command in the container does not know.
+// pluginFlags are the plugin's own flags. The command in the container does not have them.
 var pluginFlags = []string{"kubeconfig", "context", "namespace", "node"}
 
 // arguments removes the plugin's own flags from a command line that has already been parsed.
@@ -91,7 +91,7 @@ func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool)
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() > 0 {
-		return ended.ExitCode(), nil // its message is already printed
+		return ended.ExitCode(), nil // the command has already printed its message
 	}
 	if err != nil {
 		return 0, fmt.Errorf("running kubectl: %w", err)
@@ -102,7 +102,7 @@ func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool)
 	return exitOK, nil
 }
 
-// pod is the name of the agent's pod to use.
+// pod returns the name of an agent's pod in which to run the command.
 func (p *plugin) pod(ctx context.Context) (string, error) {
 	args := []string{"get", "pods", "-n", p.namespace, "-l", leadsLabel}
 	what := "on a control-plane node"
@@ -131,7 +131,7 @@ func (p *plugin) pod(ctx context.Context) (string, error) {
 	if first == "" {
 		return "", fmt.Errorf("no agent runs %s, in the namespace %s: is NetCRAQ installed there? --namespace gives another one, --node another node", what, p.namespace)
 	}
-	return first, nil // not ready, but doctor must work in such a pod
+	return first, nil // no pod is ready, but doctor must work in such a pod, too
 }
 
 // command is kubectl with the options that select the cluster.

@@ -25,7 +25,7 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// cli is one run of the program: the flags that all commands share.
+// cli is one run of the program. It has the values of the flags that all commands share.
 type cli struct {
 	program    Program
 	std        Streams
@@ -34,7 +34,7 @@ type cli struct {
 	servers    []string
 	services   []string
 	admin      string
-	adminGiven bool // a flag or the environment names the controller, so it must answer
+	adminGiven bool // reports whether the user named a controller; that controller must answer
 	tokenFile  string
 	output     string
 	valueBits  string
@@ -62,7 +62,8 @@ At its Unix socket the controller admits root, its own user, and its --admin-use
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such key (or chain, switch, lease), 4 compare and swap failed,
 5 doctor found a problem.`
 
-// root makes the root command, and the function for the exit codes of a program's own errors.
+// root makes the root command. It also returns the function that maps errors of a program's own
+// commands to exit codes.
 func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(error) int) {
 	root = &cobra.Command{
 		SilenceErrors: true, SilenceUsage: true,
@@ -96,7 +97,7 @@ func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(e
 	return root, code
 }
 
-// rename replaces the name of the program in examples.
+// rename replaces the program's name in the examples of a command.
 func rename(cmd *cobra.Command, from, to string) {
 	cmd.Example = strings.ReplaceAll(cmd.Example, from, to)
 	for _, sub := range cmd.Commands() {
@@ -104,7 +105,7 @@ func rename(cmd *cobra.Command, from, to string) {
 	}
 }
 
-// netcraqctl gives the root command netcraqctl's own texts and commands.
+// netcraqctl gives the root command of netcraqctl its own texts and commands.
 func (c *cli) netcraqctl(root *cobra.Command) {
 	root.Use, root.Long = "netcraqctl", rootHelp
 	root.Short = "Read, write, measure and show the key-value store in the switches"
@@ -124,7 +125,7 @@ func (c *cli) netcraqctl(root *cobra.Command) {
 	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand())
 }
 
-// queryFlags are the flags of commands that send packets to the switches.
+// queryFlags defines the flags of commands that send packets to the switches.
 func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVarP(&c.servers, "server", "s", nil, "addresses to send queries to: ADDRESS[:PORT], several with commas, the preferred first (default: from the controller)")
 	f.StringSliceVar(&c.services, "service", nil, "service address of the chain, ADDRESS[:PORT], from which answers come (default: from the controller, otherwise only --server)")
@@ -133,8 +134,8 @@ func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.sessions, "session", nil, "sessions for writes, as ID:NEXT-REQUEST (default: leased from the controller)")
 }
 
-// suggestion lists the commands that a mistyped name may mean: those with the name as a prefix or
-// in SuggestFor, otherwise those with a similar spelling.
+// suggestion lists the commands that a mistyped name may mean. It prefers commands that begin with
+// the name or list it in SuggestFor, and otherwise lists commands with a similar spelling.
 func suggestion(cmd *cobra.Command, name string) string {
 	for cmd.SuggestionsMinimumDistance = range 3 {
 		if names := cmd.SuggestionsFor(name); len(names) > 0 {
@@ -144,8 +145,8 @@ func suggestion(cmd *cobra.Command, name string) string {
 	return ";"
 }
 
-// usage makes argument errors of a command and its subcommands usage errors. Commands that only
-// have subcommands print their help.
+// usage turns argument errors of a command and its subcommands into usage errors. A command that
+// only has subcommands prints its help.
 func usage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		usage(sub)
@@ -198,7 +199,7 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 	}
 	c.api = admin.NewClient(c.admin, admin.TokenFile(c.tokenFile))
 	if of := cmd.Flags().Lookup(clusterFlag); of != nil && of.Changed {
-		return nil // doctor --cluster queries the API server from this machine
+		return nil // doctor --cluster needs no agent: it queries the API server from this machine
 	}
 	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
 		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")

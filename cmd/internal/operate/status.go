@@ -17,12 +17,12 @@ import (
 type status struct {
 	Chains    []chainStatus    `json:"chains"`
 	Switches  []admin.Switch   `json:"switches"`
-	Placement *admin.Placement `json:"placement,omitempty"` // omitted if etcd's keys are not placed
+	Placement *admin.Placement `json:"placement,omitempty"` // omitted if the controller places no etcd keys
 	Problems  []string         `json:"problems"`
 }
 
-// chainStatus is a chain and its rates. A read or write that passes several switches is counted
-// once: a read where it is answered, a write at the tail.
+// chainStatus is a chain with its rates of reads and writes. A packet that passes several switches
+// counts once: a read at the switch that answers it, a write at the tail.
 type chainStatus struct {
 	admin.Chain
 	ReadsPerSecond  float64 `json:"readsPerSecond"`
@@ -58,10 +58,10 @@ func (c *cli) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// counted are the numbers of packets that a chain's members have counted.
+// counted has the numbers of reads and writes that a chain's members have counted.
 type counted struct{ reads, writes uint64 }
 
-// status requests everything from the controller, and the counters twice.
+// status reads the controller's whole state. It reads the counters twice, to compute rates.
 func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	s := &status{}
 	var chains []admin.Chain
@@ -103,7 +103,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	seconds := time.Since(began).Seconds()
 	for _, ch := range chains {
 		x := chainStatus{Chain: ch}
-		// the counters of a switch that was set up again meanwhile start at 0
+		// counters restart at 0 if a switch was set up again between the two readings
 		if a, b := before[ch.ID], after[ch.ID]; b.reads >= a.reads && b.writes >= a.writes {
 			x.ReadsPerSecond = float64(b.reads-a.reads) / seconds
 			x.WritesPerSecond = float64(b.writes-a.writes) / seconds
@@ -143,7 +143,7 @@ func (c *cli) chainCounts(ctx context.Context, chains []admin.Chain,
 	return sums, nil
 }
 
-// problems describes everything that is not in order.
+// problems describes every problem that a status shows.
 func problems(s *status) []string {
 	found := []string{}
 	for _, sw := range s.Switches {

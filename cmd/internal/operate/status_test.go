@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// TestStatus: a switch of another controller is a problem, with exit code 5.
+// TestStatus checks that a switch of another controller is a problem, with exit code 5.
 func TestStatus(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
@@ -31,7 +31,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestProblems: each kind of problem is reported once.
+// TestProblems checks that each kind of problem is reported once.
 func TestProblems(t *testing.T) {
 	well := func() *status {
 		return &status{

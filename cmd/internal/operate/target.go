@@ -19,15 +19,15 @@ import (
 // target is the destination of a command's queries.
 type target struct {
 	addresses []netip.AddrPort
-	services  []netip.AddrPort // further source addresses of answers; none: only the queried addresses
+	services  []netip.AddrPort // further source addresses of answers, besides the queried addresses
 	profile   wire.Profile
-	chain     *admin.Chain // nil: the controller was not asked
+	chain     *admin.Chain // nil if the command did not contact the controller
 }
 
-// key is a key as the user specified it.
+// key is a key that the user has named, and its KEY_ID.
 type key struct {
 	id   wire.Key
-	name string // "": the user gave the KEY_ID
+	name string // name that the user gave; empty if the user gave a KEY_ID
 }
 
 func (k key) String() string {
@@ -37,7 +37,7 @@ func (k key) String() string {
 	return fmt.Sprintf("%v (%s)", k.id, k.name)
 }
 
-// notPlaced is the error for a name that is not in the controller's directory.
+// notPlaced returns the error for a name that is not in the controller's directory.
 func notPlaced(name string) error {
 	return fmt.Errorf("the key %q is not placed in the network: %w", name, client.ErrNotFound)
 }
@@ -62,8 +62,8 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 	return key{wire.Key(k.KeyID), name}, nil
 }
 
-// findTarget determines where to send queries for keys of a chain, from the user's options and, for
-// omitted ones, from the controller.
+// findTarget determines where to send queries for keys of a chain. It uses the user's options, and
+// asks the controller for what they omit.
 func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, described string) (*target, error) {
 	t := &target{}
 	for _, given := range []struct {
@@ -80,7 +80,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		}
 	}
 	if c.valueBits != "" {
-		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has validated it
+		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has already checked valueBits
 	}
 	if len(t.addresses) > 0 && t.profile != 0 {
 		return t, nil
@@ -96,7 +96,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
 	}
 	i := slices.IndexFunc(chains, chain)
-	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // it is another network's controller
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // the controller belongs to another network
 		t.profile = wire.Profile128
 		return t, nil
 	}
@@ -126,15 +126,14 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 	return t, nil
 }
 
-// targetOf is the target of queries for one key.
 func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
 	return c.findTarget(ctx, func(ch admin.Chain) bool {
 		return ch.ID == k.id.Chain()
 	}, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
 }
 
-// toSwitches replaces the queried addresses by the switches' own. Answers still come from the
-// previous addresses.
+// toSwitches makes the target query these addresses of switches. Answers still come from the
+// previously queried addresses.
 func (t *target) toSwitches(addresses []netip.AddrPort) {
 	if len(t.services) == 0 {
 		t.services = t.addresses
@@ -168,7 +167,8 @@ func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
 }
 
-// sessionSource provides n sessions for a command that writes; nil: it writes without sessions.
+// sessionSource provides n sessions for a command that writes. If it returns nil, the command
+// writes without sessions.
 func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.SessionSource, error) {
 	if len(c.sessions) > 0 {
 		var out []client.Session

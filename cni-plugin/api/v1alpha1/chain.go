@@ -59,19 +59,20 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:Maximum=131072
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
-	// LeaseMillis is the read lease in milliseconds: a switch that is cut off from the controller
-	// stops answering reads within this time. 0: no lease, the paper's fail-stop assumption.
+	// LeaseMillis is the read lease in milliseconds. A switch that is cut off from the controller
+	// stops answering reads within this time. 0 means no lease: the paper's fail-stop assumption.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=60000
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
 	// +kubebuilder:default=200
 	LeaseMillis int32 `json:"leaseMillis"`
-	// NodeSelector selects the nodes that may be members: those with all these labels. Without it
-	// all nodes may be members.
+	// NodeSelector has labels. Only nodes with all these labels may be members. Without labels, all
+	// nodes may be members.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// ExcludedNodes may not be members, whatever their labels. An excluded member leaves the chain.
+	// ExcludedNodes are nodes that may not be members, whatever labels they have. A member that is
+	// excluded later leaves the chain.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
@@ -93,8 +94,8 @@ type Placement struct {
 	// +kubebuilder:validation:Enum=Hot;Pinned;None
 	// +kubebuilder:default=Hot
 	Policy PlacementPolicy `json:"policy,omitempty"`
-	// Pins are etcd keys that are placed whatever their heat, or all keys with a prefix:
-	// /registry/leases/kube-system/*.
+	// Pins are etcd keys that are placed even if they are read seldom. A trailing * pins all keys
+	// with a prefix, for example /registry/leases/kube-system/*.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=1024
@@ -113,10 +114,10 @@ type Placement struct {
 // PlacementPolicy says which keys a chain serves.
 type PlacementPolicy string
 
-// DefaultProfile is the width of a value of chains that set none, in bits.
+// DefaultProfile is the width of a value in bits for chains without a profile.
 const DefaultProfile = 8192
 
-// The policies.
+// The placement policies.
 const (
 	PlaceHot    PlacementPolicy = "Hot"
 	PlacePinned PlacementPolicy = "Pinned"
@@ -138,18 +139,18 @@ type NetcraqChainStatus struct {
 	Epoch int32 `json:"epoch,omitempty"`
 	// Length is the number of members.
 	Length int32 `json:"length,omitempty"`
-	// Members are in the chain's order, head first.
+	// Members are the chain's members in order, head first.
 	// +listType=map
 	// +listMapKey=node
 	Members []Member `json:"members,omitempty"`
-	// Order is the members' names in one line, for tables.
+	// Order has the names of the members in one line, for kubectl's tables.
 	Order string `json:"order,omitempty"`
 	// PlacedKeys is the number of keys the chain holds.
 	PlacedKeys int32 `json:"placedKeys"`
 	// Slots is the number of keys the chain can hold.
 	Slots int32 `json:"slots,omitempty"`
-	// Conditions: Accepted (the spec is possible), Ready (every member has the configuration and a
-	// live lease), FullLength (it has as many members as its spec wants).
+	// Conditions are Accepted (the spec is possible), Ready (every member has the configuration and
+	// a live lease), and FullLength (the chain has as many members as its spec wants).
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -160,11 +161,11 @@ type Member struct {
 	Node string `json:"node"`
 	// Role is HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE.
 	Role string `json:"role"`
-	// Ready says whether it has the chain's configuration and may answer reads.
+	// Ready reports whether the member has the chain's configuration and may answer reads.
 	Ready bool `json:"ready"`
 }
 
-// The types of a chain's conditions.
+// The types of conditions in a chain's status.
 const (
 	ConditionAccepted   = "Accepted"
 	ConditionReady      = "Ready"

@@ -1,7 +1,7 @@
 // Package v1alpha1 holds NetCRAQ's Kubernetes resources. A [NetcraqChain] is a user's request for a
-// chain over some of the nodes' switches. A [NetcraqNode] is bookkeeping: the number that the
-// leading agent gives to a node, and the status that the node's agent reports about its switch.
-// Both are cluster-scoped, as nodes are.
+// chain over some of the nodes' switches. A [NetcraqNode] has the number that the leading agent
+// gives to a node, and the status of the node's switch that the node's agent reports. Both are
+// cluster-scoped, as nodes are.
 //
 // zz_generated.deepcopy.go and the definitions (cni-plugin/deploy/crd) are made from the comments
 // and markers here by `go generate`.
@@ -21,7 +21,7 @@ import (
 // GroupVersion is the group and version of the resources.
 var GroupVersion = schema.GroupVersion{Group: "netcraq.io", Version: "v1alpha1"}
 
-// AddToScheme makes the resources known to a scheme.
+// AddToScheme registers the resources in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &NetcraqChain{}, &NetcraqChainList{}, &NetcraqNode{}, &NetcraqNodeList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

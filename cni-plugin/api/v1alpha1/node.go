@@ -28,11 +28,11 @@ type NetcraqNode struct {
 	Status NetcraqNodeStatus `json:"status,omitzero"`
 }
 
-// NetcraqNodeSpec is the leader's decision.
+// NetcraqNodeSpec is what the leading agent decides about a node.
 type NetcraqNodeSpec struct {
-	// Number identifies the node among all nodes; it is the lowest that was free. It is the
-	// switch's P4Runtime device id, the last part of its address, and the port by which other
-	// nodes' switches reach it.
+	// Number identifies the node among all nodes. It is the lowest number that was free. It is also
+	// the P4Runtime device id of the node's switch, the last part of the switch's address, and the
+	// port by which other nodes' switches reach the switch.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a node's number cannot change"

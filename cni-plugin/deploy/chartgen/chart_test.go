@@ -24,8 +24,8 @@ const (
 
 type object = map[string]any
 
-// render lets Helm render the chart with values, for a release in a namespace, as helm template
-// --include-crds does.
+// render makes Helm render the chart with values, for a release in a namespace, like helm template
+// --include-crds.
 func render(t *testing.T, in string, values object) (objects map[string]object, notes string, err error) {
 	t.Helper()
 	c, err := loader.Load(chart)
@@ -48,7 +48,7 @@ func render(t *testing.T, in string, values object) (objects map[string]object, 
 	return objects, release.Info.Notes, nil
 }
 
-// parse gives the objects of a stream of YAML by kind, namespace and name.
+// parse returns the objects of a YAML stream, by kind, namespace and name.
 func parse(t *testing.T, text string) map[string]object {
 	t.Helper()
 	out := map[string]object{}
@@ -70,8 +70,8 @@ func parse(t *testing.T, text string) map[string]object {
 	return out
 }
 
-// kustomized are the objects that kustomize builds, except for the Namespace: a release's namespace
-// exists already.
+// kustomized returns the objects that kustomize builds. It omits the Namespace, because a release's
+// namespace exists already.
 func kustomized(t *testing.T) map[string]object {
 	t.Helper()
 	built, err := build(deploy)
@@ -97,7 +97,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestSameObjects checks that helm install and kubectl apply -k make the same objects.
+// TestSameObjects checks that helm install and kubectl apply -k create the same objects.
 func TestSameObjects(t *testing.T) {
 	want := kustomized(t)
 	got, notes, err := render(t, namespace, nil)
@@ -115,8 +115,8 @@ func TestSameObjects(t *testing.T) {
 	}
 }
 
-// TestElsewhere uses another namespace: the default one appears nowhere, not even in policies'
-// expressions.
+// TestElsewhere renders the chart for another namespace. The default namespace must not appear
+// anywhere, not even in policies' expressions.
 func TestElsewhere(t *testing.T) {
 	got, _, err := render(t, "other", nil)
 	if err != nil {
@@ -134,7 +134,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// agents are the pod specifications of the two DaemonSets, the control plane's first.
+// agents returns the pod specifications of the two DaemonSets. The first one is that of the control
+// plane.
 func agents(t *testing.T, objects map[string]object) (out []object) {
 	t.Helper()
 	for _, name := range []string{"netcraq-agent-control-plane", "netcraq-agent"} {
@@ -165,7 +166,7 @@ func TestValues(t *testing.T) {
 	for _, c := range []struct {
 		values  string
 		leads   string   // an argument that agents on control-plane nodes get
-		all     string   // ... and one that all agents get
+		all     string   // an argument that all agents get
 		without []string // arguments that agents on control-plane nodes must not have
 		look    func(pod object) any
 		want    any
@@ -301,7 +302,7 @@ func hostPath(volume string) func(object) any {
 	}
 }
 
-// TestChain makes the chain of chain.yaml together with the release. The chain stays when the
+// TestChain creates the chain of chain.yaml together with the release. The chain must stay when the
 // release is deleted.
 func TestChain(t *testing.T) {
 	objects, _, err := render(t, namespace, object{"chain": object{"create": true}})
@@ -325,7 +326,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestRefused sets invalid values. The error names each of them.
+// TestRefused sets invalid values. The error must name each of them.
 func TestRefused(t *testing.T) {
 	for values, says := range map[string]string{
 		`imagge: {tag: x}`:                             "imagge",
@@ -368,8 +369,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestMissingPlaces removes the place of a value from the manifests. That is an error; otherwise
-// the value would have no effect.
+// TestMissingPlaces removes the place of a value from the manifests. This must be an error, because
+// otherwise the value would have no effect.
 func TestMissingPlaces(t *testing.T) {
 	for says, change := range map[string]func(pod, container object){
 		"no arguments":           func(_, c object) { delete(c, "args") },
@@ -387,7 +388,7 @@ func TestMissingPlaces(t *testing.T) {
 	}
 }
 
-// TestStale changes a manifest, and expects an error that names the outdated file.
+// TestStale changes a manifest. It expects an error that names the outdated file.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(deploy)); err != nil {

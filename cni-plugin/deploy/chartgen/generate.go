@@ -17,16 +17,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// namespace is the manifests' namespace; the chart puts the objects into the release's.
+// namespace is the namespace in the manifests. The chart replaces it by the release's namespace.
 const namespace = "netcraq-system"
 
-// header begins each generated file.
+// header is the first line of each generated file.
 const header = "{{- /* Generated from cni-plugin/deploy by `make chart`: change the manifests there. */ -}}\n"
 
-// sums is the file with the hashes of the chart's sources, for users without Helm.
+// sums is the file with the hashes of the chart's sources. With it, users without Helm can check
+// whether the chart is outdated.
 const sums = "sources.sha256"
 
-// fileOf is the template file for objects of a kind; objects of other kinds go into other.yaml.
+// fileOf maps kinds of objects to the template files for them. Objects of other kinds go into
+// other.yaml.
 var fileOf = map[string]string{
 	"DaemonSet": "agents.yaml", "Deployment": "deployments.yaml",
 	"ServiceAccount": "access.yaml", "ClusterRole": "access.yaml", "Role": "access.yaml",
@@ -34,21 +36,21 @@ var fileOf = map[string]string{
 	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
 }
 
-// policies is the optional component that enforces NetworkPolicy. Its objects are in a file of
-// their own, which Helm renders if withPolicies is true.
+// policies is the optional component that enforces NetworkPolicy. Its objects are in a separate
+// file, which Helm renders if withPolicies is true.
 const (
 	policies     = "netcraq-policies"
 	policiesFile = "templates/policies.yaml"
 	withPolicies = "and .Values.policies.enabled (not .Values.cni.chained)"
 )
 
-// build is kustomize's output for a folder.
+// build returns the output of kustomize for a folder.
 func build(folder string) (resmap.ResMap, error) {
 	options := krusty.MakeDefaultOptions()
 	return krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
 }
 
-// generate gives the generated files by their names in the chart.
+// generate returns the content of the generated files, by their names in the chart.
 func generate(deploy string) (map[string]string, error) {
 	built, err := build(deploy)
 	if err != nil {
@@ -98,7 +100,7 @@ func generate(deploy string) (map[string]string, error) {
 	return files, err
 }
 
-// sourceSums are the SHA-256 of the manifests, as sha256sum writes them.
+// sourceSums returns the SHA-256 hashes of the manifests, in the form of sha256sum.
 func sourceSums(deploy string) (string, error) {
 	var lines []string
 	err := filepath.WalkDir(deploy, func(path string, d fs.DirEntry, err error) error {
@@ -124,7 +126,7 @@ func sourceSums(deploy string) (string, error) {
 	return strings.Join(lines, ""), err
 }
 
-// template is an object in YAML, with Helm directives in the places of values.
+// template returns an object as YAML, with Helm directives in the places of values.
 func template(object map[string]any) (string, error) {
 	if object["kind"] == "DaemonSet" {
 		if err := errors.Join(agent(object), enforcer(object)); err != nil {
@@ -147,7 +149,7 @@ func template(object map[string]any) (string, error) {
 	return text, nil
 }
 
-// nodePorts replaces the manifests' node ports with the chart's values.
+// nodePorts replaces the node ports in the manifests by the chart's values.
 var nodePorts = strings.NewReplacer("9559", "{{ int .Values.ports.p4runtime }}",
 	"9560", "{{ int .Values.ports.agent }}", "9561", "{{ int .Values.ports.health }}")
 
@@ -156,8 +158,8 @@ var (
 	inline    = regexp.MustCompile(`['"]?⟦=([^⟧]*)⟧['"]?`)
 )
 
-// fill puts directives into the marked places: whole lines by the name of a block, and values by
-// their content.
+// fill puts directives into the marked places. It finds whole lines by the name of a block, and
+// values by their content.
 func fill(text string) string {
 	text = blockLine.ReplaceAllStringFunc(text, func(line string) string {
 		m := blockLine.FindStringSubmatch(line)
@@ -185,7 +187,7 @@ func differ(chart string, files map[string]string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// oldFiles are generated files that the generator no longer makes.
+// oldFiles returns generated files that the generator no longer makes.
 func oldFiles(chart string, files map[string]string) (old []string, err error) {
 	for _, folder := range []string{"templates", "crds"} {
 		found, err := filepath.Glob(filepath.Join(chart, folder, "*.yaml"))

@@ -1,11 +1,12 @@
-// Command chartgen writes the parts of the Helm chart that come from the manifests: kustomize's
-// output for cni-plugin/deploy, with the chart's values in the places where operators differ.
+// Command chartgen writes the parts of the Helm chart that come from the manifests. These are
+// kustomize's output for cni-plugin/deploy, with the chart's values in the places that operators
+// may want to change.
 //
 //	go run . -write     write them into ../chart
 //	go run .            report differences between them and the manifests
 //
-// So there is one set of manifests. TestSameObjects has Helm render the chart, and compares the
-// objects with kustomize's.
+// So there is one set of manifests. TestSameObjects makes Helm render the chart, and compares the
+// objects with those of kustomize.
 package main
 
 import (

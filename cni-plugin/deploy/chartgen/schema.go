@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// valuesText is the schema of the chart's values, except for a chain's specification.
+// valuesText is the schema of the chart's values. It does not include a chain's specification.
 //
 //go:embed values.schema.json
 var valuesText string
 
 const chainPlace = `"⟦the properties of a NetcraqChain⟧"`
 
-// kept are the keywords of a resource's schema that the values' schema takes over. The API server
-// fills in required fields that have a default.
+// kept are the keywords that the values' schema takes over from a resource's schema. It does not
+// take over "required", because the API server fills in required fields that have a default.
 var kept = []string{"type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
 	"minProperties", "maxProperties", "pattern"}
 
-// valuesSchema is the schema of the chart's values. It includes the fields of the chains' resource,
-// because the API server would drop unknown fields silently.
+// valuesSchema returns the schema of the chart's values. It includes the fields of the chains'
+// resource, because the API server would silently drop unknown fields.
 func valuesSchema(crd map[string]any) (string, error) {
 	spec, _ := dig(crd, "spec")
 	versions, _ := spec["versions"].([]any)
@@ -42,7 +42,7 @@ func valuesSchema(crd map[string]any) (string, error) {
 	return strings.Replace(valuesText, chainPlace, string(text), 1), err
 }
 
-// onlyKnown is a JSON schema of an object's fields that permits no others.
+// onlyKnown returns a JSON schema for the fields of an object. The schema permits no other fields.
 func onlyKnown(of map[string]any) (map[string]any, error) {
 	out := map[string]any{}
 	for key, value := range of {

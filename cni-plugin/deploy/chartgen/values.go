@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// This file says which value of the chart goes where in the DaemonSets. A place that is not found
-// is an error: the manifests have changed, and this file must follow.
+// This file says which value of the chart goes into which place of the DaemonSets. If a place is
+// not found, that is an error: the manifests have changed, and this file must follow.
 
-// blocks are whole lines of templates, by the blocks' names. If the operator sets no value, they
-// render as the manifest has them.
+// blocks has whole lines of templates, by the name of the block. If the operator sets no value,
+// they render to the same text as in the manifest.
 var blocks = map[string]string{
 	"etcd": "- --etcd={{ join \",\" .Values.etcd.endpoints }}\n",
 	"gateway": `{{- with .Values.gateway }}
@@ -21,7 +21,7 @@ var blocks = map[string]string{
 - --prometheus={{ . }}
 {{- end }}
 `,
-	// further options of every agent
+	// further options for every agent
 	"options": `{{- if .Values.cni.chained }}
 - --chained
 {{- end }}
@@ -53,7 +53,7 @@ var blocks = map[string]string{
 - {{ . | quote }}
 {{- end }}
 `,
-	// further options of agents that may lead
+	// further options for agents that may lead
 	"leaderOptions": `{{- if ne (int .Values.podRate) 20000 }}
 - --pod-rate={{ .Values.podRate }}
 {{- end }}
@@ -75,20 +75,21 @@ imagePullSecrets:
 `,
 }
 
-// hostPaths are the chart's values for the host's side of volumes.
+// hostPaths has the chart's values for the host paths of volumes.
 var hostPaths = map[string]string{
 	"cni-bin": ".Values.cni.binDir", "cni-conf": ".Values.cni.confDir",
 	"etcd-ca": ".Values.etcd.ca", "client-crt": ".Values.etcd.cert", "client-key": ".Values.etcd.key",
 }
 
-// image is the directive for a container's image, from the values under a name.
+// image returns the directive for the image of a container. values is the name of the values for
+// the image.
 func image(values string) string {
 	return `⟦=include "netcraq.image" (dict "of" ` + values + `.image "version" .Chart.AppVersion)⟧`
 }
 
-// common marks the parts that the DaemonSets have in common. It returns the pod template and the
-// container with a name. It leaves a DaemonSet without such a container alone, because that belongs
-// to another component.
+// common marks the parts that all DaemonSets have in common. It returns the pod template, and the
+// container with this name. A DaemonSet without such a container belongs to another component, so
+// common does not change it.
 func common(object map[string]any, name, values string) (pod, of map[string]any, err error) {
 	pod, ok := dig(object, "spec", "template", "spec")
 	if !ok {
@@ -113,7 +114,7 @@ func common(object map[string]any, name, values string) (pod, of map[string]any,
 	return pod, of, nil
 }
 
-// enforcer marks the places in the DaemonSet that enforces NetworkPolicy.
+// enforcer marks the places of values in the DaemonSet that enforces NetworkPolicy.
 func enforcer(object map[string]any) error {
 	_, of, err := common(object, "policies", ".Values.policies")
 	if err != nil || of == nil {
@@ -127,7 +128,7 @@ func enforcer(object map[string]any) error {
 	return nil
 }
 
-// agent marks the places in a DaemonSet of agents.
+// agent marks the places of values in a DaemonSet of agents.
 func agent(object map[string]any) error {
 	pod, of, err := common(object, "agent", ".Values")
 	if err != nil || of == nil {
@@ -161,7 +162,7 @@ func agent(object map[string]any) error {
 	return nil
 }
 
-// arguments marks the arguments that have values, and adds the places for further ones.
+// arguments marks the arguments that have values. It also adds places for further arguments.
 func arguments(container map[string]any) error {
 	args, _ := container["args"].([]any)
 	if len(args) == 0 {
@@ -184,7 +185,7 @@ func arguments(container map[string]any) error {
 	return nil
 }
 
-// dig returns the value under a path of keys.
+// dig returns the value at a path of keys.
 func dig(in map[string]any, keys ...string) (map[string]any, bool) {
 	for _, k := range keys {
 		next, ok := in[k].(map[string]any)

@@ -1,7 +1,7 @@
 // Command sbom writes an SBOM (CycloneDX 1.6) of one of the project's container images. It lists
-// the image's programs with their hashes, and for each the Go modules and the Go release that it
-// was built from, which the linker has written into the program. The same image gives the same
-// bytes.
+// the image's programs with their hashes. For each program it also lists the Go modules and the Go
+// release from which the program was built. The linker has written these into the program. The same
+// image gives the same bytes.
 //
 //	sbom -image TAG -digest sha256:... -o FILE  PATH-IN-IMAGE=FILE...
 package main
@@ -51,7 +51,7 @@ func run(image, digest, out string, files []string) error {
 	return os.WriteFile(out, text.Bytes(), 0o644)
 }
 
-// describe makes the SBOM of an image's programs.
+// describe makes the SBOM of the programs in an image.
 func describe(image, digest string, files []string) (*cdx.BOM, error) {
 	sum, ok := strings.CutPrefix(digest, "sha256:")
 	if b, err := hex.DecodeString(sum); !ok || err != nil || len(b) != sha256.Size || image == "" || len(files) == 0 {
@@ -95,7 +95,7 @@ func describe(image, digest string, files []string) (*cdx.BOM, error) {
 	return bom, nil
 }
 
-// look describes a program and the modules that it was built from.
+// look describes a program and the modules from which it was built.
 func look(inside, path string) (program cdx.Component, modules []cdx.Component, err error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func look(inside, path string) (program cdx.Component, modules []cdx.Component, 
 		modules = append(modules, module(&info.Main))
 	}
 	for _, m := range info.Deps {
-		if m.Replace != nil && m.Replace.Version != "" { // a module replaced by a folder keeps its name
+		if m.Replace != nil && m.Replace.Version != "" { // if a folder replaces the module, the module keeps its name
 			m = m.Replace
 		}
 		modules = append(modules, module(m))
@@ -138,14 +138,15 @@ func module(m *debug.Module) cdx.Component {
 		c.PackageURL += "@" + strings.ReplaceAll(m.Version, "+", "%2B")
 	}
 	c.BOMRef = c.PackageURL
-	// h1: is the hash in go.sum, of the module's files, not of an archive.
+	// This is the hash that go.sum has after "h1:". It is a hash of the module's files, and not of
+	// an archive.
 	if b, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:")); err == nil && len(b) > 0 {
 		c.Properties = &[]cdx.Property{{Name: "go:sum", Value: m.Sum}}
 	}
 	return c
 }
 
-// uuid makes a UUID of a hash (version 8), so that equal images have equal serial numbers.
+// uuid makes a UUID (version 8) from a hash, so that equal images have equal serial numbers.
 func uuid(sum string) string {
 	return sum[:8] + "-" + sum[8:12] + "-8" + sum[13:16] + "-8" + sum[17:20] + "-" + sum[20:32]
 }

@@ -12,7 +12,8 @@ import (
 
 var digest = "sha256:" + strings.Repeat("0123456789abcdef", 4)
 
-// TestDescribe describes an image that contains this test binary, whose modules are known.
+// TestDescribe describes an image that contains this test binary. The modules of the binary are
+// known.
 func TestDescribe(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// ByAgents serves requests that other agents forward. The caller has a controller's certificate.
-// ByAgents puts the caller's node into the context.
+// ByAgents serves requests that other agents forward. TLS has checked that the caller has a
+// controller's certificate. ByAgents puts the caller's node into the request's context.
 func ByAgents(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
@@ -31,8 +31,8 @@ func ByAgents(next http.Handler) http.Handler {
 	})
 }
 
-// Path is the path at which an agent serves the admin API to other agents.
+// Path is the URL path at which an agent serves the admin API to other agents.
 const Path = "/admin/"
 
-// ReadOnlyHeader is set by an agent that forwards a request whose caller has read access only.
+// ReadOnlyHeader is the header of a forwarded request whose original caller may only read.
 const ReadOnlyHeader = "Netcraq-Read-Only"

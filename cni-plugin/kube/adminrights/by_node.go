@@ -16,13 +16,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// BodyLimit is the maximum size of a request's body from a node, in bytes.
+// BodyLimit is the maximum size, in bytes, of the body of a request from a node.
 const BodyLimit = 64 << 10
 
-// ByNode permits the requests of a node's agent, even if the node is compromised: list chains, list
-// and create the node API's keys, return unused keys, lease sessions for the node's own address,
-// and register a server there for notifications. quota is the maximum number of keys of a
-// namespace.
+// ByNode permits only the requests that a node's agent needs, because the node may be compromised.
+// The agent may list chains, list and create the node API's keys, and return unused keys. It may
+// also lease sessions for the node's own address, and register a server at this address for
+// notifications. quota returns the maximum number of keys of a namespace.
 func ByNode(name string, host netip.Addr, share *Share, quota func(namespace string) int,
 	next http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -86,7 +86,7 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		w.Address = host.String()
 		return nil
 	}, deny, share.watches.limit(pass)))
-	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // lease names cannot be guessed
+	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // lease names cannot be guessed, so any holder may renew
 	mux.HandleFunc("DELETE /v1/sessions/{lease}", pass)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		deny(w, "a node may not %s %.80s", r.Method, r.URL.Path)
@@ -101,7 +101,8 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 	})
 }
 
-// changed passes on the request as check understood and changed it, not the caller's bytes.
+// changed parses a request, lets check examine and change it, and forwards the result. It does not
+// forward the caller's own bytes.
 func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string, ...any),
 	pass http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -127,5 +128,6 @@ func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string,
 	}
 }
 
-// DefaultKeys is the maximum number of keys of a namespace if the leader has no policy of its own.
+// DefaultKeys returns the maximum number of keys of a namespace, for a leader that has no policy of
+// its own.
 func DefaultKeys(string) int { return authority.DefaultQuota.Keys }

@@ -19,10 +19,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// oneByOne is a controller that does one thing at a time, and takes a while for a list.
+// oneByOne is a controller that does one thing at a time. A list takes some time.
 type oneByOne struct {
-	turn          chan struct{} // a mutex: unlike a sync.Mutex, synctest counts its waiters as blocked
-	lists         atomic.Int32  // lists in progress, including those that wait
+	turn          chan struct{} // used as a mutex, because synctest does not count waiters of a sync.Mutex as blocked
+	lists         atomic.Int32  // number of lists in progress, including waiting ones
 	most          atomic.Int32
 	listed, asked atomic.Int32
 }
@@ -45,8 +45,8 @@ func (c *oneByOne) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("{}"))
 }
 
-// TestShareOfTheLeader: a node that requests lists of keys, 64 at a time, leaves most of the
-// leader's time to others, and learns when it may retry.
+// TestShareOfTheLeader runs a node that requests lists of keys, 64 at a time. The node must leave
+// most of the leader's time to others, and learn when it may retry.
 func TestShareOfTheLeader(t *testing.T) { synctest.Test(t, listsOfANode) }
 
 func listsOfANode(t *testing.T) {
@@ -116,15 +116,15 @@ func listsOfANode(t *testing.T) {
 		if n := leader.most.Load(); n != 1 {
 			t.Errorf("%s: one node has %d lists made at a time", c.path, n)
 		}
-		// A tenth of the time, plus the burst.
+		// The limit is a tenth of the time, plus the burst.
 		if most := int32((passed+shareAhead)/(shareOf*5*time.Millisecond)) + 2; leader.listed.Load() > most {
 			t.Errorf("%s: one node had %d lists made in %v, %d are its share", c.path, leader.listed.Load(), passed, most)
 		}
 	}
 }
 
-// TestChangesOfANode: a node that creates keys continuously creates a hundred a second, and can
-// renew its sessions meanwhile.
+// TestChangesOfANode runs a node that creates keys without a pause. The node must be able to create
+// a hundred keys a second, and to renew its sessions meanwhile.
 func TestChangesOfANode(t *testing.T) { synctest.Test(t, changesOfANode) }
 
 func changesOfANode(t *testing.T) {
@@ -162,8 +162,8 @@ func changesOfANode(t *testing.T) {
 	}
 }
 
-// TestQuotaOfTheLeader: a node's request names a quota of keys, and the leader's own quota bounds
-// it.
+// TestQuotaOfTheLeader checks that the leader's own quota bounds the quota of keys that a node's
+// request names.
 func TestQuotaOfTheLeader(t *testing.T) {
 	var got admin.KeyRequest
 	h := ByNode("n1", netip.MustParseAddr("192.0.2.7"), NewShare(), func(namespace string) int {

@@ -1,8 +1,8 @@
-// Package agentcerts gives agents their certificates, through objects of the API server. It has the
-// signing authority and the authorities that all agents trust (authority.go), the signer that
-// answers requests (signer.go), and the keeper that makes requests for its own node (keeper.go).
-// Package identity has everything that needs no API server: keys, certificates, and the schedule
-// for replacing an authority.
+// Package agentcerts gives agents their certificates, through objects of the API server.
+// authority.go maintains the signing authority and the authorities that all agents trust. signer.go
+// answers requests for certificates. keeper.go makes such requests for its own node. Package
+// identity has everything that needs no API server: keys, certificates, and the schedule for
+// replacing an authority.
 package agentcerts
 
 import (
@@ -22,28 +22,30 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/logonce"
 )
 
-// The authority that signs the agents' certificates is in a Secret that only agents that may lead
-// can read. The authorities that all agents trust are in a ConfigMap, which only those agents can
-// write. Whichever of them checks first takes the next step. The API server's conflict detection
-// ensures that only one does.
+// A Secret has the authority that signs the agents' certificates. Only agents that may lead can
+// read it. A ConfigMap has the authorities that all agents trust. Only agents that may lead can
+// write it. The first of these agents that checks takes the next step of a replacement. The API
+// server's conflict detection ensures that only one agent does so.
 
 const (
-	// AuthoritySecret is the Secret with the authority.
+	// AuthoritySecret is the name of the Secret with the signing authority.
 	AuthoritySecret = "netcraq-authority"
-	// AuthoritiesMap is the ConfigMap with the trusted authorities' certificates.
+	// AuthoritiesMap is the name of the ConfigMap with the certificates of the trusted authorities.
 	AuthoritiesMap = "netcraq-authorities"
-	// LegacySecret is the Secret of the previous version, which every agent could read. Agents
-	// trust its authority while it exists, so that agents can be replaced one after the other.
+	// LegacySecret is the Secret with the authority of the previous version. Every agent of that
+	// version could read it. Agents trust this authority while the Secret exists, so that agents
+	// can be replaced one after the other.
 	LegacySecret = "netcraq-ca"
-	// ReplaceAnnotation on the Secret requests a new authority, whatever its value.
+	// ReplaceAnnotation is an annotation of the Secret. It requests a new authority, whatever its
+	// value is.
 	ReplaceAnnotation = "netcraq.io/replace"
 )
 
-// Further keys of the Secret besides tls.crt and tls.key, and the key of the ConfigMap.
+// Further keys of the Secret in addition to tls.crt and tls.key, and the key of the ConfigMap.
 const (
 	nextCert   = "next.crt"
 	nextKey    = "next.key"
-	announced  = "announced" // times: RFC 3339
+	announced  = "announced" // a time in the form of RFC 3339
 	previous   = "previous.crt"
 	promoted   = "promoted"
 	BundleFile = "ca.crt"
@@ -55,14 +57,14 @@ const lookForCertificates = 30 * time.Second
 
 // Authorities maintains the Secret and the ConfigMap.
 type Authorities struct {
-	read      client.Reader // bypasses the cache
+	read      client.Reader // reads without the cache
 	write     client.Writer
 	namespace string
 	now       func() time.Time
 	log       *slog.Logger
 }
 
-// NewAuthorities makes an Authorities for the agents of a namespace. read bypasses the cache.
+// NewAuthorities makes an Authorities for the agents of a namespace. read must not use the cache.
 func NewAuthorities(read client.Reader, write client.Writer, namespace string, log *slog.Logger) *Authorities {
 	return &Authorities{read: read, write: write, namespace: namespace, now: time.Now, log: log}
 }
@@ -102,8 +104,8 @@ func writeState(s *corev1.Secret, st identity.State) {
 	}
 }
 
-// Maintain creates the authority if there is none, takes the next step of replacing it if one is
-// due, and updates the ConfigMap.
+// Maintain creates the authority if it does not exist. It takes the next step of a replacement if
+// the step is due, and updates the ConfigMap.
 func (a *Authorities) Maintain(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}
 	var s corev1.Secret
@@ -136,7 +138,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 			delete(s.Annotations, ReplaceAnnotation)
 		}
 		if err := save(); err != nil {
-			return fmt.Errorf("the Secret %s: %w", key, err) // the error may mean that another agent was faster
+			return fmt.Errorf("the Secret %s: %w", key, err) // a conflict here may mean that another agent was faster
 		}
 		a.log.Info("the agents' authority", "step", what)
 		there = true
@@ -144,7 +146,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	if err := a.announce(ctx, st.Bundle()); err != nil {
 		return err
 	}
-	if st.Next != nil && st.Announced.IsZero() { // all agents can see it from here on
+	if st.Next != nil && st.Announced.IsZero() { // from here on, all agents can see the next authority
 		st.Announced = a.now()
 		if err := save(); err != nil {
 			return fmt.Errorf("the Secret %s: %w", key, err)
@@ -153,7 +155,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	return nil
 }
 
-// announce writes the trusted authorities into the ConfigMap.
+// announce writes the certificates of the trusted authorities into the ConfigMap.
 func (a *Authorities) announce(ctx context.Context, bundle []byte) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritiesMap}
 	var m corev1.ConfigMap
@@ -173,13 +175,13 @@ func (a *Authorities) announce(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// Start implements manager.Runnable: it maintains the authorities until ctx ends.
+// Start implements manager.Runnable. It maintains the authorities until ctx ends.
 func (a *Authorities) Start(ctx context.Context) error {
 	var failed logonce.Last
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		err := a.Maintain(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			err = a.Maintain(ctx) // another agent has taken the step
+			err = a.Maintain(ctx) // after a conflict, another agent has taken the step
 		}
 		if failed.IsNew(err) {
 			a.log.Error("the authority of the agents' certificates is not kept", "err", err)
@@ -188,11 +190,11 @@ func (a *Authorities) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: agents that do not lead run it,
-// too.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because agents
+// that do not lead run Start, too.
 func (a *Authorities) NeedLeaderElection() bool { return false }
 
-// Signing returns the signing authority, which all agents trust already.
+// Signing returns the signing authority. All agents already trust it.
 func (a *Authorities) Signing(ctx context.Context) (*identity.Authority, error) {
 	var s corev1.Secret
 	if err := a.read.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}, &s); err != nil {

@@ -19,15 +19,16 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 )
 
-// TestAuthorities: agents that start together share one authority. It is replaced in steps, each
-// announced before the next. The announcement contains no key.
+// TestAuthorities checks that agents that start together share one authority. The authority is
+// replaced in steps, and each step is announced before the next one. The announcement must not
+// contain a key.
 func TestAuthorities(t *testing.T) {
 	ctx := t.Context()
 	w := testutil.World(t)
 	now := time.Now()
 	a := &Authorities{read: w, write: w, namespace: "ns", now: func() time.Time { return now }, log: testutil.Quiet}
 	testutil.Must(t, a.Maintain(ctx))
-	// late saw no Secret before the other agent made it
+	// late saw no Secret, because it read before the other agent made the Secret
 	late := &Authorities{read: &lateReader{Reader: w, missing: 1}, write: w, namespace: "ns", now: a.now,
 		log: testutil.Quiet}
 	if err := late.Maintain(ctx); !apierrors.IsAlreadyExists(err) {
@@ -50,7 +51,7 @@ func TestAuthorities(t *testing.T) {
 	if told() != string(first.Data[corev1.TLSCertKey]) {
 		t.Error("it is not told")
 	}
-	// The operator requests a new authority.
+	// The operator requests a new authority with this annotation.
 	first.Annotations = map[string]string{ReplaceAnnotation: "please"}
 	testutil.Must(t, w.Update(ctx, &first))
 	testutil.Must(t, a.Maintain(ctx))
@@ -81,12 +82,12 @@ func TestAuthorities(t *testing.T) {
 	if told() != string(s.Data[nextCert]) || len(secret().Data[previous]) != 0 {
 		t.Error("the last one is trusted yet")
 	}
-	// An authority that was not announced signs nothing.
+	// An authority that was not announced must not sign.
 	testutil.Must(t, a.announce(ctx, first.Data[corev1.TLSCertKey]))
 	if _, err := a.Signing(ctx); err == nil || !strings.Contains(err.Error(), "does not have the authority that signs") {
 		t.Error(err)
 	}
-	// A damaged Secret is an error, and is not replaced.
+	// A damaged Secret is an error, and no agent replaces it.
 	s = secret()
 	s.Data[corev1.TLSPrivateKeyKey] = []byte("x")
 	testutil.Must(t, w.Update(ctx, &s))
@@ -100,7 +101,7 @@ const (
 	leaderName = "system:serviceaccount:ns:netcraq-agent-control-plane"
 )
 
-// csr is a request as the API server stores it, with its author.
+// csr returns a request for a certificate as the API server stores it, with its author.
 func csr(t *testing.T, name, user, tokensNode string, role identity.Role,
 	forNode string) *certificates.CertificateSigningRequest {
 	t.Helper()
@@ -115,7 +116,8 @@ func csr(t *testing.T, name, user, tokensNode string, role identity.Role,
 	return c
 }
 
-// TestSigner: agents get certificates for their own node and roles. All other requests are refused.
+// TestSigner checks that agents get certificates for their own node and roles. All other requests
+// must be refused.
 func TestSigner(t *testing.T) {
 	change := func(c *certificates.CertificateSigningRequest,
 		f func(*certificates.CertificateSigningRequest)) *certificates.CertificateSigningRequest {
@@ -131,7 +133,7 @@ func TestSigner(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		request *certificates.CertificateSigningRequest
-		refused string // "": it is signed
+		refused string // part of the reason for a refusal; "" means that the request is signed
 	}{
 		{"a worker, for its own switch", csr(t, "a", workerName, "n1", identity.Switch, "n1"), ""},
 		{"a control-plane node, for its own switch", csr(t, "a", leaderName, "n1", identity.Switch, "n1"), ""},
@@ -165,7 +167,7 @@ func TestSigner(t *testing.T) {
 		testutil.Must(t, a.Maintain(t.Context()))
 		s := &Signer{client: w, authorities: a, namespace: "ns", log: testutil.Quiet}
 		r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c.request)}
-		for range 2 { // the second time changes nothing
+		for range 2 { // the second reconciliation changes nothing
 			if _, err := s.Reconcile(t.Context(), r); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
 			}
@@ -187,7 +189,7 @@ func TestSigner(t *testing.T) {
 			t.Errorf("%s: %+v", c.what, got.Status)
 		}
 	}
-	// A request to another signer is left alone.
+	// A request to another signer is not answered.
 	other := csr(t, "a", workerName, "n1", identity.Switch, "n1")
 	other.Spec.SignerName = "kubernetes.io/kubelet-serving"
 	w := testutil.World(t, other)
@@ -202,7 +204,8 @@ func TestSigner(t *testing.T) {
 	}
 }
 
-// asAgent writes as an API server does: it adds the request's author and that author's node.
+// asAgent is a client that writes like an API server: it adds the author of a request and the
+// author's node.
 type asAgent struct {
 	client.Client
 	user, node string
@@ -215,8 +218,9 @@ func (a asAgent) Create(ctx context.Context, o client.Object, opts ...client.Cre
 	return a.Client.Create(ctx, o, opts...)
 }
 
-// TestKeeper: an agent waits for the control plane and reports the reason, makes one request, and
-// has a certificate as soon as an agent signs it. Its key never leaves its memory.
+// TestKeeper checks that an agent waits for the control plane and reports the reason. The agent
+// makes one request, and has a certificate as soon as another agent has signed it. Its key must
+// never leave its memory.
 func TestKeeper(t *testing.T) {
 	ctx := t.Context()
 	w := testutil.World(t)
@@ -267,7 +271,7 @@ func TestKeeper(t *testing.T) {
 			t.Error("its key went away with the request")
 		}
 	}
-	// Another authority signs: the keeper makes a new request.
+	// When another authority signs, the keeper makes a new request.
 	var secret corev1.Secret
 	testutil.Must(t, w.Get(ctx, client.ObjectKey{Namespace: "ns", Name: AuthoritySecret}, &secret))
 	testutil.Must(t, w.Delete(ctx, &secret))
@@ -275,7 +279,7 @@ func TestKeeper(t *testing.T) {
 	says("waits for an agent")
 	sign()
 	says("")
-	// A request for another node is refused with a reason. The keeper makes a new one later.
+	// A request for another node is refused with a reason. The keeper makes a new request later.
 	liar := &Keeper{identity: identity.New("n2"), roles: k.roles, node: "n2", read: w, write: k.write,
 		namespace: "ns", log: testutil.Quiet, asked: map[identity.Role]*asked{}}
 	if err := liar.Refresh(ctx); err == nil {
@@ -291,7 +295,7 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// refusing is a reader that may not read a certain Secret.
+// refusing is a reader that is not permitted to read a certain Secret.
 type refusing struct {
 	client.Reader
 	forbid *bool
@@ -304,8 +308,8 @@ func (r refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 	return r.Reader.Get(ctx, k, o, opts...)
 }
 
-// TestLegacySecret: agents trust the previous version's authority only while its Secret exists and
-// they may read it.
+// TestLegacySecret checks that agents trust the previous version's authority only while its Secret
+// exists and they may read it.
 func TestLegacySecret(t *testing.T) {
 	ctx := t.Context()
 	old, err := identity.NewAuthority(time.Now())

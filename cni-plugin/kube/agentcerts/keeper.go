@@ -19,19 +19,21 @@ import (
 )
 
 const (
-	// waitForCertificate is the interval between checks while the keeper waits for a certificate.
+	// waitForCertificate is how often the keeper checks for an answer while it waits for a
+	// certificate.
 	waitForCertificate = time.Second
-	// requestLife is the time after which the keeper replaces an unanswered request.
+	// requestLife is how long a request may stay unanswered before the keeper replaces it.
 	requestLife = time.Hour
 )
 
-// Keeper keeps an agent's identity: it requests certificates before the current ones end, and
-// follows the trusted authorities. Keys stay in this process's memory.
+// Keeper maintains an agent's identity. It requests new certificates before the current ones
+// expire, and follows changes of the trusted authorities. Private keys never leave this process's
+// memory.
 type Keeper struct {
 	identity  *identity.Identity
 	roles     []identity.Role
 	node      string
-	read      client.Reader // bypasses the cache
+	read      client.Reader // reads without the cache
 	write     client.Writer
 	namespace string
 	log       *slog.Logger
@@ -40,14 +42,14 @@ type Keeper struct {
 	legacy *identity.Legacy
 }
 
-// asked is a request that waits for an answer.
+// asked is a request for a certificate that was not answered yet.
 type asked struct {
 	name string
 	key  crypto.Signer
 	when time.Time
 }
 
-// NewKeeper makes the keeper of a node's identity, for all of its agent's roles.
+// NewKeeper makes the keeper of a node's identity, for all roles of the node's agent.
 func NewKeeper(id *identity.Identity, node, namespace string, roles []identity.Role, read client.Reader,
 	write client.Writer, log *slog.Logger) *Keeper {
 	return &Keeper{identity: id, roles: roles, node: node, read: read, write: write, namespace: namespace, log: log,
@@ -74,8 +76,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Refresh updates the trusted authorities and renews certificates that are due. An error means that
-// something is missing or not ready yet.
+// Refresh updates the trusted authorities and renews certificates that are due. It returns an error
+// if something is missing or not ready yet.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -103,7 +105,8 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// believe trusts the previous version's authority as long as its Secret exists and may be read.
+// believe trusts the previous version's authority while its Secret exists and the agent may read
+// it.
 func (k *Keeper) believe(ctx context.Context) error {
 	var s corev1.Secret
 	err := k.read.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: LegacySecret}, &s)
@@ -131,7 +134,8 @@ func (k *Keeper) believe(ctx context.Context) error {
 	return nil
 }
 
-// obtain requests a certificate, or checks whether an earlier request was answered.
+// obtain requests a certificate for a role. If there is already a request, it checks whether the
+// request was answered.
 func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	a := k.asked[role]
 	if a == nil || time.Since(a.when) > requestLife {
@@ -158,7 +162,7 @@ func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	}
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == certificates.CertificateDenied || condition.Type == certificates.CertificateFailed {
-			if time.Since(a.when) > lookForCertificates { // in that case the keeper makes a new request
+			if time.Since(a.when) > lookForCertificates { // the keeper will make a new request
 				delete(k.asked, role)
 			}
 			return fmt.Errorf("the request %s was refused: %s", a.name, condition.Message)
@@ -175,7 +179,7 @@ func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	return nil
 }
 
-// Metrics are the expiry times of the certificates.
+// Metrics returns collectors for the expiry times of the certificates.
 func (k *Keeper) Metrics() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, role := range k.roles {

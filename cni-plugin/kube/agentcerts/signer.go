@@ -22,18 +22,19 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
 
-// The accounts of the agents' two DaemonSets.
+// Service accounts of the agents' two DaemonSets.
 const (
 	WorkerAccount = "netcraq-agent"
 	LeaderAccount = "netcraq-agent-control-plane"
 )
 
-// nodeNameExtra is the field of a request with the node of the pod that the requester's token is
-// bound to (Kubernetes 1.32; in 1.30 as a feature gate that is on by default).
+// nodeNameExtra is a field of a request for a certificate. It has the node of the pod to which the
+// requester's token is bound. (Kubernetes 1.32 has it; in 1.30 it is a feature gate that is on by
+// default.)
 const nodeNameExtra = "authentication.kubernetes.io/node-name"
 
-// Signer answers the agents' requests for certificates. Each agent that may lead has one, and all
-// of them answer: the first answer counts.
+// Signer answers the agents' requests for certificates. Each agent that may lead runs a Signer. All
+// of them answer, and the first answer counts.
 type Signer struct {
 	client      client.Client
 	authorities *Authorities
@@ -41,13 +42,13 @@ type Signer struct {
 	log         *slog.Logger
 }
 
-// NewSigner makes a signer for the requests of a namespace's agents.
+// NewSigner makes a signer for the requests of the agents of a namespace.
 func NewSigner(c client.Client, a *Authorities, namespace string, log *slog.Logger) *Signer {
 	return &Signer{client: c, authorities: a, namespace: namespace, log: log}
 }
 
-// SetupSigner makes a manager maintain the authority of a namespace's agents, and sign their
-// requests.
+// SetupSigner makes a manager maintain the authority for the agents of a namespace, and answer
+// their requests.
 func SetupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
 	a := NewAuthorities(mgr.GetAPIReader(), mgr.GetClient(), namespace, log)
 	s := NewSigner(mgr.GetClient(), a, namespace, log)
@@ -87,13 +88,13 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	}
 	err := s.answer(ctx, role, &c)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{}, nil // another agent has answered, or the request was withdrawn
+		return reconcile.Result{}, nil // another agent has answered, or the requester has withdrawn the request
 	}
 	return reconcile.Result{}, err
 }
 
-// answer signs a request, or denies it with a reason. It also checks requests that someone else has
-// approved, because this key signs them.
+// answer signs a request, or denies it with a reason. It checks the request even if someone else
+// has approved it, because the signature is this authority's.
 func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates.CertificateSigningRequest) error {
 	node, err := asker(role, s.namespace, &c.Spec)
 	if err == nil {
@@ -141,8 +142,8 @@ func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates
 	return nil
 }
 
-// asker is the node of the agent that requests a certificate for a role, according to the API
-// server. It ignores all fields that the requester can write.
+// asker returns the node whose agent requests a certificate for a role. The API server has
+// determined this node. asker ignores all fields that the requester can write.
 func asker(role identity.Role, namespace string, spec *certificates.CertificateSigningRequestSpec) (node string,
 	err error) {
 	prefix := "system:serviceaccount:" + namespace + ":"

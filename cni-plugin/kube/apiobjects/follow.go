@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Follow calls set for each object of a kind, with its current state and whether it exists, until
-// ctx ends. synced reports whether set has been called for all objects that existed at the
-// beginning.
+// Follow calls set for each object of a kind when it changes, until ctx ends. set gets the object's
+// current state, and whether the object exists. synced reports whether set was called for all
+// objects that existed at the beginning.
 func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o any, there bool)) (
 	synced func() bool, err error) {
 	informer, err := in.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -30,7 +30,7 @@ func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o 
 	switch {
 	case err != nil:
 		return nil, err
-	case told == nil: // the informers of a test
+	case told == nil: // a fake informer in a test returns no registration
 		return informer.HasSynced, nil
 	}
 	return told.HasSynced, nil

@@ -5,11 +5,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Key is the key of an object without a namespace.
+// Key returns the key of an object that has no namespace.
 func Key(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
 
-// IgnoreGone ignores errors of an object that was deleted or changed meanwhile, because that change
-// triggers another reconciliation.
+// IgnoreGone returns nil for an error about an object that was deleted or changed meanwhile. Such a
+// change triggers another reconciliation anyway.
 func IgnoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

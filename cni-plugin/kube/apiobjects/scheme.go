@@ -1,5 +1,5 @@
-// Package apiobjects is how the agent's packages use the objects of the API server: the kinds of
-// objects (scheme.go), following all objects of a kind without a reconciler (follow.go), and waking
+// Package apiobjects helps the agent's packages use objects of the API server. It has the kinds of
+// objects (scheme.go), follows all objects of a kind without a reconciler (follow.go), and wakes
 // reconcilers (waker.go). It does not interpret the objects.
 package apiobjects
 
@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Scheme has the kinds of objects that the agent reads and writes.
+// Scheme returns a scheme with the kinds of objects that the agent reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(apps.AddToScheme(s), authorization.AddToScheme(s), corev1.AddToScheme(s),

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestWaker: Wake makes a reconciler check its objects, except for those that failed and wait for
-// their next retry. Retry includes these.
+// TestWaker checks that Wake makes a reconciler check its objects, except for those that failed and
+// wait for their next retry. Retry must include these.
 func TestWaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
@@ -44,7 +44,7 @@ func TestWaker(t *testing.T) {
 		}
 		expect("at first", "")
 		w.Wake()
-		w.Wake() // one more check is as good as two
+		w.Wake() // two wake-ups may cause only one check
 		expect("woken", "bad good")
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			q.AddRateLimited(keys[1])

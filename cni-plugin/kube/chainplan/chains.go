@@ -1,10 +1,10 @@
-// Package chainplan makes decisions about chains. It is pure: it uses no clock, network or API
-// server. Package reconcilers calls it, and carries the decisions out.
+// Package chainplan makes decisions about chains. Its functions are pure: they use no clock,
+// network or API server. Package reconcilers calls them and carries out the decisions.
 //
-//   - Accept, Form and Next: which chains there are, their first members, and the next step of a
-//     running chain (chains.go)
-//   - Status: the status of the chain's resource (status.go)
-//   - WantedRules and RuleChanges: which etcd keys may be in a chain (key_rules.go)
+//   - Accept decides which chains may exist, Form chooses their first members, and Next chooses the
+//     next step of a running chain (chains.go) - Status computes the status of the chain's resource
+//     (status.go) - WantedRules and RuleChanges decide which etcd keys may be in a chain
+//     (key_rules.go)
 package chainplan
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Chain acceptance, formation and the next reconcile step. Pure functions.
+// This file decides which chains are accepted, how they form, and what their next step is.
 
 const (
-	// formWait is the time that a new chain waits for its requested number of nodes. After that it
+	// formWait is how long a new chain waits for its requested number of nodes. After this time it
 	// forms with the nodes that exist.
 	formWait = 30 * time.Second
-	// leastMembers is the minimum number of members for forming a chain, because writes that only
-	// one switch has acknowledged are lost with it.
+	// leastMembers is the minimum number of members of a new chain. With one member, all
+	// acknowledged writes would be lost together with its switch.
 	leastMembers = 2
 )
 
-// Accept decides which chains can coexist. Of two that conflict the older one wins. refused has the
-// reasons for the others, by name.
+// Accept decides which chains can coexist. Of two chains that conflict, it accepts the older one.
+// refused has the reasons for the refused chains, by name.
 func Accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, refused map[string]string) {
 	refused = map[string]string{}
 	all := make([]*v1alpha1.NetcraqChain, len(chains))
@@ -70,8 +70,9 @@ func mayBeMember(s *v1alpha1.NetcraqChainSpec, n nodeview.Node) bool {
 		labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
-// candidates are the nodes that could become members, the best first: those in the fewest chains,
-// then by number. An unschedulable node takes no more chains.
+// candidates returns the nodes that could become members of a chain, the best node first. Nodes in
+// the fewest chains come first, then those with the lowest number. An unschedulable node is not a
+// candidate.
 func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []string, load map[string]int) []string {
 	var good []nodeview.Node
 	for _, n := range nodes {
@@ -89,8 +90,8 @@ func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []s
 	return out
 }
 
-// Form chooses the first members of a chain that has waited for some time. If it returns none, why
-// says what the chain waits for.
+// Form chooses the first members of a chain that has waited for some time. If it returns no
+// members, why says what the chain waits for.
 func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]int, waited time.Duration) (
 	members []string, why string) {
 	c := candidates(s, nodes, nil, load)
@@ -105,15 +106,15 @@ func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]i
 	return c, ""
 }
 
-// Step is an action for a running chain. At most one of its fields is set.
+// Step is an action that changes a running chain. At most one of its fields is set.
 type Step struct {
 	BringIn string   // a switch to add to the chain
 	Members []string // the new members, fewer than the current ones
 	Lease   *int     // the new read lease in milliseconds
 }
 
-// Next is the next step of a running chain; nil means none, or that the chain must wait. steady
-// reports whether a switch has been ready for long enough.
+// Next returns the next step of a running chain. It returns nil if there is none, or if the chain
+// must wait. steady reports whether a switch was ready for long enough.
 func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node, load map[string]int,
 	steady func(node string) bool) *Step {
 	if !now.Ready || now.Frozen {
@@ -125,7 +126,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 	var members, wanted []string
 	for _, m := range now.Members {
 		if m.Role == "SHADOW" {
-			return nil // a switch is joining
+			return nil // nothing else may happen while a switch joins
 		}
 		members = append(members, m.Switch)
 		if i := slices.IndexFunc(nodes, func(n nodeview.Node) bool {
@@ -134,7 +135,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 			wanted = append(wanted, m.Switch)
 		}
 	}
-	// A member that must leave is replaced first, if there is another switch.
+	// A member that must leave is first replaced, if there is another switch.
 	if len(wanted) < int(s.Length) {
 		for _, c := range candidates(s, nodes, members, load) {
 			if steady(c) {
@@ -144,7 +145,8 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 	}
 	switch {
 	case len(wanted) > int(s.Length):
-		// remove from the end: all members answer reads, and writes begin at the head
+		// members leave from the end, because all members answer reads, and writes begin at the
+		// head
 		return &Step{Members: wanted[:s.Length]}
 	case len(wanted) < len(members) && len(wanted) > 0:
 		return &Step{Members: wanted}

@@ -44,7 +44,7 @@ func TestForm(t *testing.T) {
 		change  func([]nodeview.Node, *v1alpha1.NetcraqChainSpec)
 		waited  time.Duration
 		load    map[string]int
-		members string // "": not formed yet
+		members string // members of the chain; "" means that it has not formed yet
 		why     string
 	}{
 		{"all are there", 4, nil, 0, nil, "n1 n2 n3", ""},
@@ -77,7 +77,7 @@ func TestNext(t *testing.T) {
 		what    string
 		members string
 		change  func([]nodeview.Node, *v1alpha1.NetcraqChainSpec, *admin.Chain)
-		steady  string // "": all nodes
+		steady  string // nodes that are steady; "" means all
 		want    string
 	}{
 		{"all is well", "n1 n2 n3", nil, "", "nothing"},

@@ -11,14 +11,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// everyKey is an exclusion of all keys of an API server. Pins and narrower rules are exceptions to
-// it.
+// everyKey is the prefix of all keys of an API server. An exclusion of it has pins and narrower
+// rules as exceptions.
 const everyKey = "/"
 
-// NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back. A placed key
-// cannot be written while the network does not answer and has no controller, so placing them could
-// cause a deadlock. A replaced agent is deleted, counted, created again and bound to its node, and
-// requests a certificate. Controllers and the agents' leader hold Leases for that.
+// NeverPlaced returns the keys of objects that Kubernetes must write to bring an agent back. These
+// keys must not be placed. A placed key cannot be written while the network does not answer and has
+// no controller, so the result would be a deadlock. When an agent is replaced, its pod is deleted,
+// counted, created again and bound to its node. The new agent requests a certificate. Controllers
+// and the agents' leader hold Leases for all this.
 func NeverPlaced(namespace string) []string {
 	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
 	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
@@ -27,7 +28,7 @@ func NeverPlaced(namespace string) []string {
 	return out
 }
 
-// WantedRules are the rules from the chains' specs, plus the fixed exclusions in always.
+// WantedRules returns the rules from the chains' specs, and the fixed exclusions in always.
 func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
 	out := map[policy.Subject]policy.Choice{}
 	hot := false
@@ -48,19 +49,19 @@ func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Su
 	for _, c := range chains {
 		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
 	}
-	for _, k := range exclusions { // if two specs conflict, an exclusion is the safer choice
+	for _, k := range exclusions { // exclusions come last, because they are the safer choice if two specs conflict
 		out[subject(k)] = policy.Exclude
 	}
 	return out
 }
 
-// subject parses KEY or PREFIX*.
+// subject parses the text of a rule's subject, which is KEY or PREFIX*.
 func subject(text string) policy.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
 	return policy.Subject{Name: name, Prefix: prefix}
 }
 
-// RuleChanges are the changes that turn the existing rules into the wanted ones.
+// RuleChanges returns the changes that turn the existing rules into the wanted rules.
 func RuleChanges(have []admin.PlacementRule, want map[policy.Subject]policy.Choice) []admin.PlacementRule {
 	left := maps.Clone(want)
 	var out []admin.PlacementRule

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// TestRules: RuleChanges turns any existing rules into those of the chains' specs.
+// TestRules checks that RuleChanges turns any existing rules into those of the chains' specs.
 func TestRules(t *testing.T) {
 	with := func(p v1alpha1.Placement) *v1alpha1.NetcraqChain {
 		return &v1alpha1.NetcraqChain{Spec: v1alpha1.NetcraqChainSpec{Placement: p}}
@@ -55,7 +55,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestNeverPlaced checks that no key that an agent's return needs is placed.
+// TestNeverPlaced checks that the keys that bring an agent back are never placed.
 func TestNeverPlaced(t *testing.T) {
 	always := WantedRules(nil, NeverPlaced("netcraq-system"))
 	for key, never := range map[string]bool{

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Status computes a chain's status.
+// Status computes the status of a chain's resource.
 func Status(
 	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *admin.Chain, p *Plan,
 ) v1alpha1.NetcraqChainStatus {
@@ -69,11 +69,11 @@ func Status(
 
 // Plan is the network reconciler's decision about a chain.
 type Plan struct {
-	Generation int64 // the generation of the resource that the plan is for; 0: there is none
+	Generation int64 // generation of the resource that the plan is for; 0 if there is no resource
 	Spec       v1alpha1.NetcraqChainSpec
-	Wanted     bool // the chain shall exist; otherwise it is removed
-	Formed     bool // it has members
+	Wanted     bool // reports whether the chain should exist; if not, it is removed
+	Formed     bool // reports whether the chain has members
 	Refused    string
-	Waiting    string // what an unformed chain waits for
-	Trouble    error  // an error of the network
+	Waiting    string // what a chain without members waits for
+	Trouble    error  // error of the network that prevents the plan
 }

@@ -1,6 +1,6 @@
-// Package fastpath decides which pods may send to the chains directly. Reconciler checks with the
-// API server the rights of service accounts whose pods request it (fastpath.go), and whether
-// network policies permit it (policy.go).
+// Package fastpath decides which pods may send to the chains directly. Reconciler asks the API
+// server whether the service accounts of requesting pods have the right (fastpath.go). It also
+// checks whether network policies permit it (policy.go).
 package fastpath
 
 import (
@@ -26,31 +26,32 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
 )
 
-// A pod's port is closed by default: its switch drops what it sends to the chains. The fast path
-// opens the port for the keys of the pod's namespace. It has two conditions: the pod requests it by
-// an annotation, and its service account has the right. An admission policy (deploy/fast-path.yaml)
-// refuses pods that request it without the right. The policy may be missing, and rights may be
-// revoked while pods run, so the leader checks the right itself, repeatedly.
+// A pod's port is closed by default. This means that the switch drops the pod's packets to the
+// chains. The fast path opens the port for the keys of the pod's namespace. It has two conditions:
+// the pod requests it by an annotation, and the pod's service account has the right. An admission
+// policy (deploy/fast-path.yaml) refuses pods that request it without the right. The policy may be
+// missing, and rights may be revoked while pods run, so the leader checks the right itself,
+// repeatedly.
 
-// Annotation is the annotation by which a pod requests the fast path, with the value "true".
+// Annotation is the annotation with which a pod requests the fast path. Its value must be "true".
 const Annotation = "netcraq.io/fast-path"
 
-// The right that a service account needs: the verb on the resource, in the pod's namespace. No such
-// objects exist, but roles can name the resource.
+// The right that a service account needs is this verb on this resource, in the pod's namespace. No
+// such objects exist, but roles can name the resource.
 const (
 	verb     = "use"
 	resource = "fastpaths"
 )
 
 const (
-	// reviewEvery is the time for which an answer about a right is valid, and so the time for which
-	// a revoked right still works.
+	// reviewEvery is how long an answer about a right is valid. A revoked right still works for
+	// this time.
 	reviewEvery = 10 * time.Second
-	// reviewWait bounds one review.
+	// reviewWait is the timeout of one review.
 	reviewWait = 3 * time.Second
 )
 
-// account is a service account.
+// account is a Kubernetes service account.
 type account struct{ namespace, name string }
 
 // Reconciler knows which pods may use the chains. It reviews the rights of service accounts whose
@@ -62,19 +63,19 @@ type Reconciler struct {
 	changed func() // called when an account has gained or lost the right
 
 	mu      sync.Mutex
-	allowed map[account]bool   // the API server's last answers
-	told    map[types.UID]bool // pods whose refusal was logged
+	allowed map[account]bool   // the last answer of the API server for each account
+	told    map[types.UID]bool // pods whose refusal was already logged
 }
 
-// New makes a Reconciler without any reviews. leading reports whether this agent leads; changed is
-// called when an account has gained or lost the right.
+// New makes a Reconciler that has made no reviews yet. leading reports whether this agent leads.
+// changed is called when an account has gained or lost the right.
 func New(c client.Client, log *slog.Logger, leading func() bool, changed func()) *Reconciler {
 	return &Reconciler{client: c, log: log, leading: leading, changed: changed,
 		allowed: map[account]bool{}, told: map[types.UID]bool{}}
 }
 
-// Reconcile implements reconcile.Reconciler: it reviews a service account's right. While the API
-// server does not answer, its last answer holds.
+// Reconcile implements reconcile.Reconciler: it reviews the right of a service account. While the
+// API server does not answer, its last answer stays valid.
 func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !f.leading() {
 		return reconcile.Result{}, nil
@@ -110,7 +111,7 @@ func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: reviewEvery}, nil
 }
 
-// asking are the pods that request the fast path and run on a node under a service account.
+// asking returns the pods that request the fast path, run on a node, and have a service account.
 func (f *Reconciler) asking(ctx context.Context) (out []*corev1.Pod, err error) {
 	var all corev1.PodList
 	if err := f.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -127,7 +128,8 @@ func (f *Reconciler) asking(ctx context.Context) (out []*corev1.Pod, err error) 
 
 func ofPod(p *corev1.Pod) account { return account{p.Namespace, p.Spec.ServiceAccountName} }
 
-// AccountOf is the account of a pod that was created, changed or deleted.
+// AccountOf returns a request for the service account of a pod that was created, changed or
+// deleted.
 func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -137,9 +139,9 @@ func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: a}}
 }
 
-// Accounts are the accounts of all pods that request the fast path.
+// Accounts returns requests for the service accounts of all pods that request the fast path.
 func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
-	asking, _ := f.asking(ctx) // the cache returns no errors
+	asking, _ := f.asking(ctx) // reading from the cache returns no errors
 	for _, p := range asking {
 		out = append(out, AccountOf(ctx, p)...)
 	}
@@ -147,7 +149,7 @@ func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
 }
 
 // Open returns the pods whose ports must be open, by UID and node, with their namespaces. chains
-// are the addresses that they send to.
+// are the addresses to which these pods send.
 func (f *Reconciler) Open(ctx context.Context, chains []netip.AddrPort) (map[netplan.PodOn]string, error) {
 	asking, err := f.asking(ctx)
 	if err != nil {
@@ -183,7 +185,7 @@ func (f *Reconciler) Open(ctx context.Context, chains []netip.AddrPort) (map[net
 	return out, nil
 }
 
-// Changed ignores pods and changes that have nothing to do with the fast path.
+// Changed is a predicate that ignores pods and changes that have nothing to do with the fast path.
 var Changed = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
@@ -196,7 +198,7 @@ var Changed = predicate.Funcs{
 	},
 }
 
-// Trim is the part of a pod that the cache keeps.
+// Trim returns the part of a pod that the cache keeps.
 func Trim(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{TypeMeta: p.TypeMeta}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion

@@ -25,10 +25,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 )
 
-// reviews answers SubjectAccessReviews.
+// reviews is a fake API server that answers SubjectAccessReviews.
 type reviews struct {
 	client.Client
-	allowed map[string]bool // by the user's name
+	allowed map[string]bool // whether a user has the right, by the user's name
 	err     error
 	asked   []string
 }
@@ -55,8 +55,8 @@ func newReviews(t *testing.T, objects ...client.Object) *reviews {
 	return r
 }
 
-// TestFastPaths: a pod has the fast path if it requests it, its service account currently has the
-// right, and the pod is on the node whose agent reports it.
+// TestFastPaths checks when a pod has the fast path. The pod must request it, its service account
+// must currently have the right, and the pod must be on the node whose agent reports it.
 func TestFastPaths(t *testing.T) {
 	good := testutil.Pod("team", "good", "1", "fast", "n1", "true")
 	policy := &networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "deny"},
@@ -70,7 +70,7 @@ func TestFastPaths(t *testing.T) {
 	var log bytes.Buffer
 	leads, changes := false, 0
 	f := New(w, slog.New(slog.NewTextHandler(&log, nil)), func() bool { return leads }, func() { changes++ })
-	// review reviews all accounts' rights, also those of deleted pods.
+	// review reviews the rights of all accounts, also those of deleted pods.
 	var last error
 	review := func() {
 		last = nil
@@ -158,12 +158,12 @@ func TestFastPaths(t *testing.T) {
 		}
 	}
 	look("pods go", "", false)
-	if len(f.allowed) != 1 { // only other:fast is left
+	if len(f.allowed) != 1 { // only the account other:fast may be left
 		t.Errorf("kept: %v", slices.Collect(maps.Keys(f.allowed)))
 	}
 }
 
-// TestFastPathNews: only changes that concern the fast path wake the leader.
+// TestFastPathNews checks that only changes that concern the fast path wake the leader.
 func TestFastPathNews(t *testing.T) {
 	none, asks := testutil.Pod("a", "b", "1", "c", "n1", ""), testutil.Pod("a", "b", "1", "c", "n1", "true")
 	unbound := testutil.Pod("a", "b", "1", "c", "", "true")

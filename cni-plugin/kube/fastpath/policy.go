@@ -11,11 +11,12 @@ import (
 )
 
 // The switch takes the packets of a pod with the fast path before the kernel's netfilter sees them,
-// where NetworkPolicy is enforced. So the leader evaluates the policies, too: if they do not let a
-// pod send to the chains, its port stays closed.
+// where NetworkPolicy is enforced. So the leader evaluates the policies itself. If they do not let
+// a pod send to the chains, the pod's port stays closed.
 
-// mayReach reports whether the policies of a pod's namespace let it send UDP to all of these
-// addresses, which do not belong to pods. So rules for pods and namespaces never match them.
+// mayReach reports whether the policies of a pod's namespace let the pod send UDP to all of these
+// addresses. The addresses do not belong to pods, so rules for pods and namespaces never match
+// them.
 func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.AddrPort) bool {
 	var egress []networking.NetworkPolicyEgressRule
 	isolated := false
@@ -41,9 +42,9 @@ func aboutEgress(p *networking.NetworkPolicy) bool {
 	return slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
 }
 
-// selects reports whether a selector selects a pod. An unreadable selector, which the API server
-// accepts from no one, selects all pods, because a policy that is not understood must not open
-// anything.
+// selects reports whether a selector selects a pod. A selector that cannot be parsed selects all
+// pods, because a policy that is not understood must not open anything. (The API server does not
+// accept such a selector.)
 func selects(s *metav1.LabelSelector, pod *corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err != nil || selector.Matches(labels.Set(pod.Labels))
@@ -56,11 +57,12 @@ func toAddress(peers []networking.NetworkPolicyPeer, a netip.Addr) bool {
 	})
 }
 
-// toPort ignores named ports: they are ports of pods, never a chain's.
+// toPort reports whether the ports of a rule include a UDP port. It ignores named ports, because
+// they are ports of pods and never of a chain.
 func toPort(ports []networking.NetworkPolicyPort, udp uint16) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networking.NetworkPolicyPort) bool {
 		switch {
-		case p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP: // the default is TCP
+		case p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP: // the default protocol is TCP
 			return false
 		case p.Port == nil:
 			return true

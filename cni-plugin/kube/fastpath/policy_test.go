@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMayReach applies policies, as an operator writes them, to the chains' addresses.
+// TestMayReach applies policies to the chains' addresses, in the form in which an operator writes
+// them.
 func TestMayReach(t *testing.T) {
 	const selected = "podSelector: {matchLabels: {app: a}}\n"
 	for _, c := range []struct {
@@ -50,7 +51,7 @@ func TestMayReach(t *testing.T) {
 			}
 			policies = append(policies, p)
 		}
-		// a policy of another namespace that denies everything
+		// This policy of another namespace denies everything.
 		policies = append(policies, networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other"},
 			Spec: networking.NetworkPolicySpec{PolicyTypes: []networking.PolicyType{networking.PolicyTypeEgress}}})
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Labels: map[string]string{"app": "a"}}}

@@ -17,8 +17,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// TestAgentPort: only controllers may use an agent's port. With certificates stolen from another
-// node an attacker can neither list the node's pods nor reach the leader's admin API.
+// TestAgentPort checks that only controllers may use an agent's port. With certificates that were
+// stolen from another node, an attacker can neither list the node's pods nor reach the leader's
+// admin API.
 func TestAgentPort(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	victim := ca.Identity(t, "n1", identity.Switch)
@@ -33,7 +34,7 @@ func TestAgentPort(t *testing.T) {
 		_, _ = io.WriteString(w, c.String()+map[bool]string{true: ", who only looks"}[c.ReadOnly]) // the test reads the answer
 	})))
 	s := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(testutil.Quiet.Handler(), slog.LevelDebug)}
-	go func() { _ = s.Serve(l) }() // it ends with the test
+	go func() { _ = s.Serve(l) }() // the server ends with the test
 	defer s.Close()
 	ask := func(conf *tls.Config, method, path string, headers ...string) (string, error) {
 		conf = conf.Clone()
@@ -53,14 +54,14 @@ func TestAgentPort(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		b := make([]byte, 200)
-		n, _ := resp.Body.Read(b) // reads what is there at once: the list of pods does not end
+		n, _ := resp.Body.Read(b) // one Read suffices, because the list of pods does not end
 		return resp.Status[:3] + " " + string(b[:n]), nil
 	}
 	for _, path := range []string{PodsPath, adminrights.Path + "v1/chains"} {
 		if got, err := ask(leader.Client(), "GET", path); err != nil || !strings.HasPrefix(got, "200") {
 			t.Errorf("the leader, %s: %q, %v", path, got, err)
 		}
-		if got, err := ask(stolen, "GET", path); err == nil { // the reason may be lost with the connection
+		if got, err := ask(stolen, "GET", path); err == nil { // the server's reason may be lost with the connection
 			t.Errorf("with what was stolen on another node, %s: %q, %v", path, got, err)
 		}
 		if got, err := ask(&tls.Config{InsecureSkipVerify: true}, "GET", path); err == nil {

@@ -25,23 +25,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Answerer is the leader's side: it connects to each node's agent, and answers its requests.
+// Answerer connects the leader to each node's agent, and answers the requests that the agents send
+// over these connections.
 type Answerer struct {
 	tls   *tls.Config
 	serve http.Handler // the controller's admin API
-	door  *door.Door   // the way to durable keys; nil: there are none
+	door  *door.Door   // forwards requests for durable keys; nil if there are none
 	log   *slog.Logger
 
-	// quota is the maximum number of keys of a namespace, whatever a node requests.
+	// quota returns the maximum number of keys of a namespace, whatever a node requests.
 	quota func(namespace string) int
 
 	mu     sync.Mutex
-	tasks  map[string]*task              // by the node's name and addresses
-	shares map[string]*adminrights.Share // by the node's name
+	tasks  map[string]*task              // tasks by the name and addresses of their node
+	shares map[string]*adminrights.Share // shares by the name of their node
 }
 
-// NewAnswerer makes an Answerer without nodes. quota is the maximum number of keys of a namespace;
-// d may be nil.
+// NewAnswerer makes an Answerer that has no nodes yet. quota returns the maximum number of keys of
+// a namespace. d may be nil.
 func NewAnswerer(conf *tls.Config, quota func(namespace string) int, serve http.Handler, d *door.Door,
 	log *slog.Logger) *Answerer {
 	return &Answerer{tls: conf, serve: serve, door: d, log: log, quota: quota, tasks: map[string]*task{},
@@ -50,7 +51,8 @@ func NewAnswerer(conf *tls.Config, quota func(namespace string) int, serve http.
 
 // Follow makes the Answerer serve exactly these nodes, until ctx ends.
 //
-// hostOf is a node's address as a host of the network; a node without one is not served.
+// hostOf returns a node's address as a host of the network. A node without such an address is not
+// served.
 func (a *Answerer) Follow(ctx context.Context, nodes []nodeview.Node, hostOf func(nodeview.Node) (netip.Addr, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +66,7 @@ func (a *Answerer) Follow(ctx context.Context, nodes []nodeview.Node, hostOf fun
 			continue
 		}
 		host, err := hostOf(n)
-		if err != nil { // the network omits the node's own host, and reports why
+		if err != nil { // the network omits this node's host, and reports why
 			continue
 		}
 		key := n.Name + " " + n.Status.Agent + " " + host.String()
@@ -99,7 +101,7 @@ func (a *Answerer) one(ctx context.Context, name, address string, host netip.Add
 	}
 }
 
-// answer connects to an agent and answers its requests until the connection ends.
+// answer connects to an agent. It answers the agent's requests until the connection ends.
 func (a *Answerer) answer(ctx context.Context, name, address string, host netip.Addr, share *adminrights.Share) error {
 	conf := a.tls.Clone()
 	conf.ServerName = name
@@ -125,7 +127,7 @@ func (a *Answerer) answer(ctx context.Context, name, address string, host netip.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return fmt.Errorf("the agent says %.100s", resp.Status)
 	}
-	answer.N = math.MaxInt64 // the server limits further input
+	answer.N = math.MaxInt64 // removes the limit, because the server limits further input
 	_ = nc.SetDeadline(time.Time{})
 	server := &http.Server{Handler: serveDurable(a.door, name, adminrights.ByNode(name, host, share, a.quota, a.serve)),
 		Protocols:         onlyHTTP2(),
@@ -139,7 +141,7 @@ func (a *Answerer) answer(ctx context.Context, name, address string, host netip.
 	return errLinkEnded
 }
 
-// readAhead is a connection of which some bytes are already in a buffer.
+// readAhead is a connection some of whose bytes were already read into a buffer.
 type readAhead struct {
 	net.Conn
 	r *bufio.Reader

@@ -13,19 +13,19 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Requests for durable keys use the same connection as those for the controller, in a stream of
-// their own:
+// Requests for durable keys use the same connection as requests to the controller, but in a
+// separate stream:
 //
 //	agent: gRPC ── POST /v1/durable-keys ──▶ leader: door ──gRPC──▶ etcd-monitor
 
 const (
 	durablePath = "/v1/durable-keys"
-	// durableAtOnce is the maximum number of such streams of one node: a new one may begin while
-	// the last one has not ended.
+	// durableAtOnce is the maximum number of streams for durable keys of one node. It is more than
+	// one, because a new stream may begin before the previous one has ended.
 	durableAtOnce = 2
 )
 
-// DialDurable connects an agent to the leader's door.
+// DialDurable connects an agent to the leader's door for durable keys.
 func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	l.mu.Lock()
 	link := l.now
@@ -40,7 +40,7 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 		end()
 		return nil, err
 	}
-	dialing := context.AfterFunc(ctx, end) // ctx bounds only the dialing
+	dialing := context.AfterFunc(ctx, end) // ctx bounds only the dialing, not the connection
 	answer, err := link.RoundTrip(r)
 	if err == nil && !dialing() {
 		answer.Body.Close()
@@ -74,7 +74,8 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	return here, nil
 }
 
-// serveDurable serves a node's agent through a door; if d is nil it only calls next.
+// serveDurable serves durable keys to a node's agent through a door. If d is nil, it only calls
+// next.
 func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 	if d == nil {
 		return next
@@ -113,7 +114,7 @@ func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 				}
 			}
 		})
-		go func() { // ends with the request's body, which ends when this handler returns
+		go func() { // this goroutine ends with the request's body, which ends when the handler returns
 			defer there.Close()
 			_, _ = io.Copy(there, r.Body)
 		}()

@@ -22,22 +22,22 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
 )
 
-// The leader must know which pod is at which port of which switch. It asks the nodes' agents, not
-// the API server: a Pod has no fields for an interface's port and Ethernet address, and writing
+// The leader must know which pod is at which port of which switch. It asks the nodes' agents, and
+// not the API server. A Pod has no fields for an interface's port and Ethernet address. Writing
 // them into other objects would cost the cluster's etcd two writes for each pod. The leader keeps
 // one connection to each agent open (mutual TLS). The agent sends the list of its pods when it
 // changes, and every podsBeat, so that both ends notice when the other has gone.
 
-// PodsPath is the path at which an agent serves its pods.
+// PodsPath is the path at which an agent serves the list of its pods.
 const PodsPath = "/v1/pods"
 
 const (
-	// podsPause is the minimum time between two lists, so that a hundred pods that start together
-	// cause only a few lists.
+	// podsPause is the minimum time between two lists of an agent. So a hundred pods that start
+	// together cause only a few lists.
 	podsPause    = 50 * time.Millisecond
 	podsBeat     = 10 * time.Second
 	podsPatience = 3 * podsBeat
-	// podsHeader limits the header of the answer, in bytes.
+	// podsHeader limits the header of an agent's answer, in bytes.
 	podsHeader = 16 << 10
 )
 
@@ -48,19 +48,20 @@ type PodFollower struct {
 	changed func()
 
 	mu    sync.Mutex
-	pods  map[string]netplan.PodList // by the node's name
-	there map[string]bool            // nodes with a connection to their agents
-	tasks map[string]*task           // by the node's name and address
+	pods  map[string]netplan.PodList // lists by the name of their node
+	there map[string]bool            // nodes whose agents are connected
+	tasks map[string]*task           // tasks by the name and address of their node
 }
 
-// NewPodFollower makes a PodFollower without nodes. changed is called when a list has changed.
+// NewPodFollower makes a PodFollower that has no nodes yet. changed is called when a list has
+// changed.
 func NewPodFollower(conf *tls.Config, log *slog.Logger, changed func()) *PodFollower {
 	return &PodFollower{tls: conf, log: log, changed: changed, pods: map[string]netplan.PodList{},
 		there: map[string]bool{}, tasks: map[string]*task{}}
 }
 
-// Follow makes the PodFollower follow exactly these agents (addresses by nodes' names), until ctx
-// ends. For an unreachable node the last list stays valid.
+// Follow makes the PodFollower follow exactly these agents until ctx ends. The map has their
+// addresses by the nodes' names. If a node cannot be reached, its last list stays valid.
 func (f *PodFollower) Follow(ctx context.Context, agents map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,8 +86,8 @@ func (f *PodFollower) Alive(node string) bool {
 	return f.there[node]
 }
 
-// All returns the known pods, by their nodes' names, and the entries that were left out of the
-// nodes' lists.
+// All returns the known pods, by the name of their node. wrong has the entries that were left out
+// of the nodes' lists.
 func (f *PodFollower) All() (pods map[string][]netplan.Pod, wrong nodeclaims.Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +110,7 @@ func (f *PodFollower) one(ctx context.Context, node, address string) {
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).
 		DialContext, ResponseHeaderTimeout: podsPatience, MaxResponseHeaderBytes: podsHeader,
-		// Compression would let a few bytes expand to many.
+		// With compression, a few bytes could expand to many.
 		DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	var failed logonce.Last
@@ -132,7 +133,7 @@ func (f *PodFollower) one(ctx context.Context, node, address string) {
 	}
 }
 
-// read reads lists until the connection ends.
+// read reads an agent's lists until the connection ends.
 func (f *PodFollower) read(ctx context.Context, c *http.Client, url, node string, heard func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -176,7 +177,8 @@ func (f *PodFollower) read(ctx context.Context, c *http.Client, url, node string
 		if changed {
 			f.changed()
 		}
-		// An agent that sends lists faster waits, so that it does not keep the leader busy.
+		// If an agent sends lists faster than this, it must wait, so that it does not keep the
+		// leader busy.
 		select {
 		case <-ctx.Done():
 		case <-time.After(podsPause):

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestPodsLeftOut: invalid entries of a node's list are left out and reported.
+// TestPodsLeftOut checks that invalid entries of a node's list are left out and reported.
 func TestPodsLeftOut(t *testing.T) {
 	f := NewPodFollower(nil, slog.New(slog.DiscardHandler), nil)
 	f.pods["n2"] = netplan.PodList{Malformed: 2, Surplus: 3}
@@ -27,8 +27,8 @@ func TestPodsLeftOut(t *testing.T) {
 	}
 }
 
-// TestFollow: the leader knows a node's pods while it is connected to the agent, and the last list
-// afterwards. It accepts no other node's list.
+// TestFollow checks that the leader knows a node's pods while it is connected to the agent.
+// Afterwards it uses the last list. It must accept no other node's list.
 func TestFollow(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	conf := func(node string) *tls.Config { return ca.Identity(t, node, identity.Switch).Server() }
@@ -43,12 +43,12 @@ func TestFollow(t *testing.T) {
 				case <-r.Context().Done():
 					return
 				case p := <-lists:
-					_ = json.NewEncoder(w).Encode(p) // the test notices a list that does not arrive
+					_ = json.NewEncoder(w).Encode(p) // if writing fails, the test notices that the list does not arrive
 					_ = http.NewResponseController(w).Flush()
 				}
 			}
 		})}
-		go func() { _ = s.Serve(l) }() // it ends with the test
+		go func() { _ = s.Serve(l) }() // the server ends with the test
 		return s
 	}
 	lists := make(chan []netplan.Pod)
@@ -61,7 +61,7 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	address := l.Addr().String()
-	f.Follow(ctx, map[string]string{"n1": address, "impostor": address}) // the impostor shows n1's certificate
+	f.Follow(ctx, map[string]string{"n1": address, "impostor": address}) // the impostor shows the certificate of n1
 	one := []netplan.Pod{{IP: netip.MustParseAddr("10.244.0.2"), MAC: "02:00:00:00:00:01", Port: 64}}
 	wait := func(what string) {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 	}
 	lists <- one
 	wait("the first list")
-	lists <- one // the same list again is not a change
+	lists <- one // the same list again does not count as a change
 	lists <- append(one, netplan.Pod{IP: netip.MustParseAddr("10.244.0.3"), MAC: "02:00:00:00:00:02", Port: 65})
 	wait("the second list")
 	if all, _ := f.All(); len(all["n1"]) != 2 || all["impostor"] != nil || len(changed) != 0 || !f.Alive("n1") || f.Alive("impostor") {
@@ -87,11 +87,11 @@ func TestFollow(t *testing.T) {
 	if l, err = tls.Listen("tcp", address, conf("n1")); err != nil {
 		t.Fatal(err)
 	}
-	lists = make(chan []netplan.Pod) // a request to the closed server may not have ended yet
+	lists = make(chan []netplan.Pod) // a new channel, because a request to the closed server may not have ended yet
 	server = serve(l, lists)
 	lists <- nil
 	wait("the list of an agent that is back")
-	// The leader's term ends, and another one begins.
+	// The leader's term ends, and another term begins.
 	cancel()
 	poll.Until(t, 20*time.Second, "a term that has ended follows nobody", func() bool { return !f.Alive("n1") })
 	again, end := context.WithCancel(t.Context())
@@ -115,7 +115,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowLongHeader: the leader refuses an answer with a header that is too long.
+// TestFollowLongHeader checks that the leader refuses an answer whose header is too long.
 func TestFollowLongHeader(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.Identity(t, "n1", identity.Switch).Server())
@@ -125,7 +125,7 @@ func TestFollowLongHeader(t *testing.T) {
 	asked := make(chan bool, 100)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X", strings.Repeat("x", 1<<20))
-		_, _ = w.Write([]byte("[]")) // the test notices that it is not accepted
+		_, _ = w.Write([]byte("[]")) // if writing fails, the test notices that the list is not accepted
 		asked <- true
 	})}
 	go func() { _ = s.Serve(l) }()
@@ -137,7 +137,7 @@ func TestFollowLongHeader(t *testing.T) {
 	defer cancel()
 	f.Follow(ctx, map[string]string{"n1": l.Addr().String()})
 	<-asked
-	<-asked // the first try has failed, and a second one has begun
+	<-asked // the first attempt has failed, and a second one has begun
 	if f.Alive("n1") {
 		t.Error("an agent with a header of 1 MiB is taken for alive")
 	}

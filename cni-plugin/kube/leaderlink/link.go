@@ -5,8 +5,9 @@
 //	PodFollower ── GET /v1/pods ─────────────────────────▶ ServePods: the node's list of pods
 //	Answerer ───── GET /v1/controller, then reversed ────▶ Link: the agent asks the controller
 //
-// On the second one an agent sends requests to the admin API (package adminrights decides which),
-// and opens separate streams for durable keys (durable.go).
+// On the second connection, an agent sends requests to the admin API. Package adminrights decides
+// which requests are permitted. The agent also opens separate streams for durable keys there
+// (durable.go).
 package leaderlink
 
 import (
@@ -19,10 +20,10 @@ import (
 	"time"
 )
 
-// The node API requests the places of keys from the controller, and creates keys there. An agent
-// that may not lead does not know the leader and has no certificate for it. So the leader connects
-// to each agent, as it does for the list of pods. On that connection (mutual TLS) the agent sends
-// requests, and the leader answers those that a node may make (adminrights.ByNode):
+// The node API asks the controller where keys are stored, and creates keys. An agent that may not
+// lead does not know the leader, and has no certificate for connecting to it. So the leader
+// connects to each agent, as it does for the list of pods. On that connection (mutual TLS) the
+// agent sends requests, and the leader answers those that a node may make (adminrights.ByNode):
 //
 //	leader ── TLS, "Upgrade: netcraq-controller" ──▶ agent
 //	       ◀────────── HTTP/2: GET /v1/keys/... ────
@@ -33,22 +34,22 @@ const (
 	protocol = "netcraq-controller"
 )
 
-// Beat and Wait are the timeouts by which each end detects that the other one has gone.
+// Beat and Wait are the timeouts with which each end detects that the other end has gone.
 const (
-	Beat = 5 * time.Second // time of silence after which an end probes the other one
+	Beat = 5 * time.Second // silence after which an end probes the other end
 	Wait = 5 * time.Second // timeout for the answer to a probe, and for making a connection
 	// atOnce limits the concurrent requests of one node at the leader.
 	atOnce = 64
-	// othersAtOnce limits the concurrent requests other than renewals (PUT). The remaining streams
-	// are reserved for renewals, which would be late if they queued after requests that the leader
-	// delays (package adminrights).
+	// othersAtOnce limits the concurrent requests that are not renewals of sessions (PUT). The
+	// remaining streams are reserved for renewals. Otherwise renewals would be late, because they
+	// would queue behind requests that the leader delays (package adminrights).
 	othersAtOnce = 48
 	// headerLimit limits the header of an agent's answer, and of each of its requests, in bytes.
 	headerLimit = 16 << 10
 )
 
-// Link is an agent's connection to the controller: an http.RoundTripper over the connection that a
-// leader has made last.
+// Link is an agent's connection to the controller. It is an http.RoundTripper that uses the newest
+// connection from a leader.
 type Link struct {
 	mu      sync.Mutex
 	now     *http.ClientConn
@@ -56,7 +57,7 @@ type Link struct {
 	others  chan struct{} // has capacity for othersAtOnce requests
 }
 
-// New makes a Link without a connection.
+// New makes a Link that has no connection yet.
 func New() *Link {
 	return &Link{changed: make(chan struct{}), others: make(chan struct{}, othersAtOnce)}
 }
@@ -94,7 +95,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if rw.Reader.Buffered() > 0 { // an agent sends nothing before the answer
+	if rw.Reader.Buffered() > 0 { // an agent must not send anything before the answer
 		nc.Close()
 		return
 	}
@@ -109,7 +110,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nc, nil
 		}}
-	// The connection outlives this request, from which it was hijacked.
+	// The connection is hijacked from this request and outlives it.
 	c, err := t.NewClientConn(context.WithoutCancel(r.Context()), "http", "controller:80")
 	if err != nil {
 		nc.Close()
@@ -121,12 +122,13 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil { // a previous leader's
+	if old != nil { // an earlier leader made this connection
 		old.Close()
 	}
 }
 
-// onlyHTTP2 enables only unencrypted HTTP/2, because TLS is already in place.
+// onlyHTTP2 returns a setting that enables only unencrypted HTTP/2. Encryption is not needed,
+// because the connection already uses TLS.
 func onlyHTTP2() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)

@@ -24,8 +24,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestControllerLink makes an agent send requests over a leader's connection, in two terms of a
-// leader, and checks the nodes' rights.
+// TestControllerLink makes an agent send requests over a leader's connection. It does so in two
+// terms of a leader, and checks the nodes' rights.
 func TestControllerLink(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.Identity(t, "n1", identity.Switch).Server())
@@ -37,7 +37,7 @@ func TestControllerLink(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, link)
 	agent := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = agent.Serve(l) }() // it ends with the test
+	go func() { _ = agent.Serve(l) }() // the server ends with the test
 	defer agent.Close()
 
 	type seen struct {
@@ -106,7 +106,7 @@ func TestControllerLink(t *testing.T) {
 		t.Error(err)
 	}
 	<-asked
-	if _, err := c.Chains(ctx); err == nil { // {} is not a list
+	if _, err := c.Chains(ctx); err == nil { // the answer {} is not a list
 		t.Error("chains")
 	}
 	<-asked
@@ -151,7 +151,7 @@ func TestControllerLink(t *testing.T) {
 	}
 }
 
-// TestControllerLinkStrangers: only an agent that may lead can answer.
+// TestControllerLinkStrangers checks that only an agent that may lead can answer requests.
 func TestControllerLinkStrangers(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.Identity(t, "n1", identity.Switch).Server())
@@ -180,8 +180,8 @@ func TestControllerLinkStrangers(t *testing.T) {
 	}
 }
 
-// TestControllerLinkLongAnswers: an agent that sends an endless answer costs the leader only the
-// permitted number of bytes.
+// TestControllerLinkLongAnswers checks that an agent that sends an endless answer can make the
+// leader read only the permitted number of bytes.
 func TestControllerLinkLongAnswers(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	for what, c := range map[string]struct{ begin, again string }{
@@ -221,7 +221,7 @@ func TestControllerLinkLongAnswers(t *testing.T) {
 			if err := a.answer(t.Context(), "n1", l.Addr().String(), host, adminrights.NewShare()); err == nil {
 				t.Error("the leader has made a link of it")
 			}
-			if n := <-written; n > 32<<20 { // includes the kernel's buffers
+			if n := <-written; n > 32<<20 { // the count includes the kernel's buffers
 				t.Errorf("the leader has taken %d bytes", n)
 			}
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
 )
 
-// ServePods serves an agent's pods: a JSON list after each change.
+// ServePods serves the pods of an agent, as a JSON list after each change.
 func ServePods(a *agent.Agent) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -18,7 +18,7 @@ func ServePods(a *agent.Agent) http.Handler {
 		defer beat.Stop()
 		for {
 			changes := a.Changes()
-			_ = control.SetWriteDeadline(time.Now().Add(podsPatience)) // all servers here support deadlines
+			_ = control.SetWriteDeadline(time.Now().Add(podsPatience)) // all servers here support write deadlines
 			if out.Encode(netplan.PodsOf(a.Attachments())) != nil || control.Flush() != nil {
 				return // the leader has gone
 			}

@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// task is the leader's work for one node, until the node has gone or the term ends. The next term
-// begins a new one.
+// task is the leader's work for one node. It ends when the node has gone or the leader's term ends.
+// The next term begins a new task.
 type task struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -16,10 +16,10 @@ func newTask(ctx context.Context) *task {
 	return &task{ctx, stop}
 }
 
-// running reports whether the task continues. A nil task does not.
+// running reports whether the task has not ended. It is false for a nil task.
 func (t *task) running() bool { return t != nil && t.ctx.Err() == nil }
 
-// endOthers ends the tasks that are not wanted.
+// endOthers ends all tasks that are not in wanted.
 func endOthers(tasks map[string]*task, wanted map[string]bool) {
 	for key, t := range tasks {
 		if !wanted[key] {

@@ -1,12 +1,12 @@
-// Package logonce prevents retry loops from logging the same error each time.
+// Package logonce prevents a retry loop from logging the same error in every iteration.
 package logonce
 
-// Last remembers the last error, so that a lasting one is logged once. The zero value is ready; it
-// is not safe for concurrent use.
+// Last remembers the last error, so that a lasting error is logged only once. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Last struct{ last string }
 
-// IsNew reports whether an error differs from the last one. nil returns false, and forgets the last
-// one.
+// IsNew reports whether an error differs from the last error. For nil it returns false, and forgets
+// the last error.
 func (c *Last) IsNew(err error) bool {
 	was := c.last
 	c.last = ""

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 )
 
-// TestBuildIPv6: nodes without IPv4 are hosts of the network under separate addresses, and pods
-// without IPv4 are not hosts.
+// TestBuildIPv6 checks that nodes without IPv4 are hosts of the network under separate addresses.
+// Pods without IPv4 must not be hosts.
 func TestBuildIPv6(t *testing.T) {
 	nodes := testutil.Cluster(3)
 	for i := range nodes {
@@ -40,7 +40,7 @@ func TestBuildIPv6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wrong.Total() != 1 || wrong[0].Reason != nodeclaims.PodWithoutIPv4 { // a fast path without IPv4
+	if wrong.Total() != 1 || wrong[0].Reason != nodeclaims.PodWithoutIPv4 { // the fast path needs IPv4
 		t.Errorf("left out: %v", wrong)
 	}
 	var hosts []string

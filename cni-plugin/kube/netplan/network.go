@@ -1,6 +1,7 @@
-// Package netplan describes the network that the leader's controller controls. The description
-// follows from nodes, lists of pods and chains, and is made again when one of these changes. The
-// package computes; it writes only the compiled program's files (program.go).
+// Package netplan describes the network that the leader's controller controls. The package computes
+// the description from nodes, lists of pods, and chains. The leader computes it again when one of
+// these changes. The package has no side effects, except that it writes the files of the compiled
+// program (program.go).
 //
 //	nodes (nodeview, nodeclaims) ─┐
 //	pods of each node (Pod) ──────┼──▶ Build ──▶ topology.Spec, and what was left out
@@ -26,24 +27,24 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The network that the leader gives the controller: each node's switch, a link between each two
-// switches, and pods and the nodes themselves as hosts.
+// The leader gives this network to the controller. It has each node's switch and a link between
+// each two switches. Its hosts are the pods and the nodes themselves.
 
-// Chain is a chain with members.
+// Chain is a chain's resource together with the chain's members.
 type Chain struct {
 	Name    string
 	Spec    v1alpha1.NetcraqChainSpec
-	Members []string // head first; a running chain's current members, or a new chain's first ones
+	Members []string // members, the head first; those of the running chain, or the first ones of a new chain
 }
 
-// ChainSpecs makes the topology's specifications of chains.
+// ChainSpecs returns the specifications of chains for the topology.
 func ChainSpecs(a nodeview.Addressing, chains []Chain) (out []topology.ChainSpec, err error) {
 	for _, c := range chains {
 		address, err := a.Service(c.Spec.ID)
 		if err != nil {
 			return nil, err
 		}
-		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // no rejoining by the controller
+		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // the controller never lets switches rejoin
 		out = append(out, topology.ChainSpec{ID: &id, Name: c.Name, Address: address.String(),
 			Members: c.Members, LeaseMillis: &lease, Slots: int(c.Spec.Slots),
 			Rejoin: &byHand, Length: int(c.Spec.Length)})
@@ -51,22 +52,24 @@ func ChainSpecs(a nodeview.Addressing, chains []Chain) (out []topology.ChainSpec
 	return out, nil
 }
 
-// nodeRealm is the realm of the node API's keys.
+// nodeRealm is the realm of the keys of the node API.
 const nodeRealm = "node"
 
-// hostsAtMost keeps the network below the capacity of the program's routing table (4,096 entries).
+// hostsAtMost is the maximum number of hosts. It keeps the network below the capacity of the
+// program's routing table (4,096 entries).
 const hostsAtMost = 3800
 
-// Cluster is the input of the network.
+// Cluster has everything from which Build makes the network.
 type Cluster struct {
 	Program topology.ProgramSpec
-	Nodes   []nodeview.Node  // checked by nodeclaims
-	Pods    map[string][]Pod // by node, as the agents list them
-	Open    map[PodOn]string // pods with the fast path, and their namespaces
-	PodRate int              // maximum rate of a pod's port, in packets a second; 0: no limit
-	Chained bool             // another plugin gives pods their addresses
+	Nodes   []nodeview.Node  // nodes that package nodeclaims has checked
+	Pods    map[string][]Pod // pods by node, as the agents list them
+	Open    map[PodOn]string // pods that have the fast path, with their namespaces
+	PodRate int              // maximum rate at a pod's port, in packets a second; 0 means no limit
+	Chained bool             // true if another plugin gives pods their addresses
 	Chains  []Chain
-	// Hosts has, for the address of each host in the last network, the node that listed the host.
+	// Hosts has the address of each host in the previous network, with the node that listed the
+	// host.
 	Hosts map[netip.Addr]string
 }
 
@@ -77,13 +80,14 @@ type candidateHost struct {
 	ip        netip.Addr
 	mac       net.HardwareAddr
 	port      uint32
-	namespace string // the namespace whose keys it may use by the fast path; "": none
+	namespace string // namespace whose keys the host may use by the fast path, or ""
 	self      bool   // the host is the node itself
 }
 
-// Build builds the network. Nodes (the agents, the gateways, and root's other processes in a node's
-// own network) have all rights. Pods may use only the keys of their namespace, if they are in
-// c.Open. Wrong entries of a node's list are left out, and do not affect other nodes.
+// Build builds the network. Nodes have all rights. This includes the agents, the gateways, and
+// root's other processes in a node's own network. A pod that is in c.Open may use the keys of its
+// namespace, and other pods may use none. Build leaves out wrong entries of a node's list, which
+// then do not affect other nodes.
 func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclaims.Faults, err error) {
 	spec.Program, spec.HostRate = c.Program, c.PodRate
 	up, err := addSwitches(a, &spec, c)
@@ -93,8 +97,8 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 	if spec.Chains, err = ChainSpecs(a, c.Chains); err != nil {
 		return spec, nil, err
 	}
-	// The node API's keys are a separate realm, to which no pod's principal has access: pods use
-	// them through the socket, where the agent checks their namespace.
+	// The keys of the node API are in a separate realm, to which no pod's principal has access.
+	// Pods use these keys through the socket, where the agent checks the pod's namespace.
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
 	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	var all []candidateHost
@@ -128,9 +132,9 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 }
 
 // addSwitches adds the nodes' switches and the links between them, and returns their nodes by
-// number. It adds a chain member's switch whatever the node's status, because a member that is not
-// in the network would make the whole network invalid. Such a switch gets an address where nothing
-// listens, and the chain continues without it, as without a failed member.
+// number. It adds the switch of a chain's member even if the node's status is incomplete, because a
+// member that is not in the network would make the whole network invalid. Such a switch gets an
+// address where nothing listens, and the chain continues without it, as without a failed member.
 func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*nodeview.Node, err error) {
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -165,11 +169,11 @@ func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*n
 	return up, nil
 }
 
-// nowherePort is a port without a P4Runtime server (discard, RFC 863).
+// nowherePort is a port at which no P4Runtime server listens (discard, RFC 863).
 const nowherePort = 9
 
-// hostsOf returns the hosts in an agent's list of its pods: the entries that are valid in
-// themselves and for this node.
+// hostsOf returns the hosts that an agent lists as its pods. It omits entries that are invalid in
+// themselves or for this node.
 func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.Node,
 	wrong *nodeclaims.Faults) (hosts []candidateHost) {
 	ports, macs := map[uint32]bool{}, map[string]bool{}
@@ -197,7 +201,7 @@ func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.
 			ports[p.Port], macs[mac.String()] = true, true
 			h := candidateHost{HostSpec: topology.HostSpec{Name: "pod@" + p.IP.String(), Access: &map[string]string{}},
 				of: n, ip: p.IP, mac: mac, port: p.Port}
-			if open { // it has all rights in its namespace's realm, and no others
+			if open { // the host has all rights in its namespace's realm, and no others
 				h.namespace, h.Principal, h.Access = namespace, principalOf(namespace), nil
 			}
 			hosts = append(hosts, h)
@@ -219,9 +223,10 @@ func ofNodesPods(n *nodeview.Node, ip netip.Addr, chained bool, up []*nodeview.N
 	return !slices.ContainsFunc(up, func(x *nodeview.Node) bool { return x != n && in(x) })
 }
 
-// uniqueAddresses leaves one host for each address. The node whose host had the address in the last
-// network keeps it while it lists the host, so that no node takes an address in use. Otherwise a
-// node itself wins against pods, and then the host of the node with the older Node object.
+// uniqueAddresses leaves at most one host for each address. If a node's host had the address in the
+// previous network, this node keeps the address while it lists the host. So no node can take an
+// address that is in use. Otherwise a node itself wins against pods. Then the host of the node with
+// the older Node object wins.
 func uniqueAddresses(all []candidateHost, had map[netip.Addr]string, wrong *nodeclaims.Faults) (out []candidateHost) {
 	first := map[netip.Addr]int{}
 	before := func(x, y *candidateHost) bool {
@@ -248,9 +253,10 @@ func uniqueAddresses(all []candidateHost, had map[netip.Addr]string, wrong *node
 	return out
 }
 
-// fairShare leaves out hosts if there are more than the network can hold. The nodes themselves
-// always stay. Every node may have the same number of pods, and the other nodes share what one does
-// not use. So a node with many pods displaces no pod of a node with few.
+// fairShare leaves out hosts if there are more than the network can hold. It never leaves out the
+// nodes themselves. Every node may have the same number of pods. If a node does not use its share,
+// the other nodes share the remainder. So a node with many pods displaces no pod of a node with few
+// pods.
 func fairShare(all []candidateHost, most int, wrong *nodeclaims.Faults) (out []candidateHost) {
 	pods := map[*nodeview.Node]int{}
 	for _, h := range all {
@@ -269,7 +275,7 @@ func fairShare(all []candidateHost, most int, wrong *nodeclaims.Faults) (out []c
 		most, left, share = most-n, left-1, n
 	}
 	if left == 0 {
-		return all // everything fits
+		return all // the network can hold all hosts
 	}
 	had := map[*nodeview.Node]int{}
 	for _, h := range all {

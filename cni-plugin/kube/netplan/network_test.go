@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestFairShare: a node with many pods displaces no pod of a node with few.
+// TestFairShare checks that a node with many pods displaces no pod of a node with few pods.
 func TestFairShare(t *testing.T) {
 	for _, c := range []struct {
 		most  int
@@ -59,8 +59,8 @@ func TestFairShare(t *testing.T) {
 	}
 }
 
-// TestBuild: the controller accepts the network that Build makes from nodes, pods and chains, also
-// if entries of pods are wrong.
+// TestBuild checks that the controller accepts the network that Build makes from nodes, pods and
+// chains, even if entries of pods are wrong.
 func TestBuild(t *testing.T) {
 	nodes := testutil.Cluster(3)
 	for i := range nodes {
@@ -84,7 +84,8 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// a duplicate Ethernet address, another node's IP address, and a chain's address
+	// The wrong entries have another pod's Ethernet address, another node's IP address, and a
+	// chain's address.
 	if len(spec.Switches) != 3 || len(spec.Links) != 3 || len(spec.Hosts) != 5 || wrong.Total() != 3 {
 		t.Errorf("%d switches, %d links, %d hosts, left out: %v", len(spec.Switches), len(spec.Links), len(spec.Hosts), wrong)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// Pod is a host at a node's switch.
+// Pod is a pod as a host at its node's switch.
 type Pod struct {
 	agentapi.Pod
 	IP   netip.Addr `json:"ip"`
@@ -17,15 +17,15 @@ type Pod struct {
 	Port uint32     `json:"port"`
 }
 
-// PodsOf returns a node's attachments with their IPv4 addresses. It includes pods without IPv4, so
-// that the leader can report those that request the fast path.
+// PodsOf returns the pods of a node's attachments with their IPv4 addresses. It includes pods
+// without IPv4, so that the leader can report those that request the fast path.
 func PodsOf(records []agentapi.Record) []Pod {
 	out := []Pod{}
 	for _, r := range records {
 		if r.State != agentapi.Ready {
 			continue
 		}
-		var ip netip.Addr // only one, because a port leads to one host
+		var ip netip.Addr // a port leads to one host, so only one address is used
 		for _, a := range r.Addresses {
 			if !ip.IsValid() || ip.Is6() && a.Prefix.Addr().Is4() {
 				ip = a.Prefix.Addr()
@@ -38,21 +38,21 @@ func PodsOf(records []agentapi.Record) []Pod {
 	return out
 }
 
-// PodList is an agent's list, reduced to its valid entries.
+// PodList has the valid entries of an agent's list.
 type PodList struct {
 	Pods      []Pod
-	Malformed int // entries that are not pods
-	Surplus   int // entries after the first PodPorts, for which the switch has no ports
+	Malformed int // number of entries that are not pods
+	Surplus   int // number of entries after the first PodPorts entries; the switch has no ports for them
 }
 
 func (l PodList) Equal(o PodList) bool {
 	return l.Malformed == o.Malformed && l.Surplus == o.Surplus && slices.Equal(l.Pods, o.Pods)
 }
 
-// ListLimit is the maximum size of a list in bytes.
+// ListLimit is the maximum size of an agent's list in bytes.
 const ListLimit = 1 << 20
 
-// ReadPods reads one list. It keeps at most as many entries as a node can have pods.
+// ReadPods reads one list. It returns at most as many entries as a node can have pods.
 func ReadPods(in *json.Decoder) (l PodList, err error) {
 	begin, err := in.Token()
 	if err != nil || begin == nil { // null is an empty list

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestReadPods: of a malformed list the leader keeps only the valid entries.
+// TestReadPods checks that the leader keeps only the valid entries of a malformed list.
 func TestReadPods(t *testing.T) {
 	one := `{"uid":"1","ip":"10.244.2.2","mac":"0a:00:00:00:00:01","port":64}`
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestPodsOf(t *testing.T) {
 		{State: agentapi.Adding, Port: 65, Addresses: []agentapi.Address{a("10.244.0.3/24")}},
 		{State: agentapi.Ready, Port: 66, Addresses: []agentapi.Address{a("fd00::4/64")}},
 	})
-	// the last one is listed only so that the leader can report that it is not a host
+	// the last entry is listed only so that the leader can report that it is not a host
 	if fmt.Sprint(got) != "[{{team a 1} 10.244.0.2 02:00:00:00:00:01 64} {{  } fd00::4  66}]" {
 		t.Errorf("%v", got)
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 )
 
-// A switch's ports: the first ones lead to other nodes' switches, the last one to the node itself,
-// and the rest to pods.
+// Ports of a switch. The first ports lead to other nodes' switches, and the last one leads to the
+// node itself. All other ports are for pods.
 const (
 	FirstPodPort = v1alpha1.MaxNodes + 1
 	LastPodPort  = nodeswitch.HostPort - 1

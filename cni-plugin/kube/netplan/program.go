@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// WriteProgram writes the compiled program for a value width into a folder, where the controller
-// reads it.
+// WriteProgram writes the compiled program for a value width into a folder. The controller reads it
+// from there.
 func WriteProgram(dir string, profile int) (topology.ProgramSpec, error) {
 	json, info, err := p4src.Write(filepath.Join(dir, "netcraq"), profile)
 	if err != nil {

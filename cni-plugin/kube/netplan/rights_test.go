@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestPodAuthority checks the rights of pods and nodes in the network that the controller gets.
+// TestPodAuthority checks which rights pods and nodes have in the network that the controller gets.
 func TestPodAuthority(t *testing.T) {
 	nodes := testutil.Cluster(2)
 	for i := range nodes {
@@ -45,7 +45,7 @@ func TestPodAuthority(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s=%s/%d", h.Name, h.Principal, h.Rate))
 	}
 	if s := strings.Join(got, " "); s != "node@n1=system/0 node@n2=system/0 pod@10.244.0.1=ns:team/20000 pod@10.244.0.2=/20000 pod@10.244.0.3=/20000 pod@10.244.0.4=ns:other/20000 "+
-		"pod@10.244.0.13=ns:team/20000 pod@10.244.0.14=/20000" { // an agent reports it, but it is on another node
+		"pod@10.244.0.13=ns:team/20000 pod@10.244.0.14=/20000" { // an agent reports the last pod, which is on another node
 		t.Errorf("hosts: %s", s)
 	}
 	got = nil

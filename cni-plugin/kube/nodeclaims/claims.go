@@ -10,19 +10,18 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Claims decides which node has an address or a prefix if several Nodes claim it. Each process that
+// Claims decides which node gets an address or a prefix that several Nodes claim. Each process that
 // follows the nodes has one Claims.
 //
 // A kubelet may change the addresses of its own Node at any time, so the claim itself proves
 // nothing. These rules decide, in this order:
 //
 //   - First acceptance. A claim that this process has accepted is valid as long as the Node makes
-//     it. So a compromised worker cannot take an address that is in use.
-//   - Kind. podCIDRs outrank addresses if the cluster sets them, because no one can change a Node's
-//     podCIDRs once they are set. With another network plugin (chained) the cluster may leave them
-//     unset, and then a kubelet could set them, so addresses outrank podCIDRs.
-//   - Age. The older Node object wins, according to the API server. No node can make its object
-//     older.
+//     it. So a compromised worker cannot take an address that is in use. - Kind. podCIDRs outrank
+//     addresses if the cluster sets them, because no one can change a Node's podCIDRs once they are
+//     set. With another network plugin (chained) the cluster may leave them unset, and then a
+//     kubelet could set them, so addresses outrank podCIDRs. - Age. The older Node object wins,
+//     according to the API server. No node can make its object older.
 type Claims struct {
 	nodeview.Addressing
 	chained bool
@@ -31,7 +30,7 @@ type Claims struct {
 	held map[claim]bool
 }
 
-// New makes an empty Claims. chained: another plugin is the pods' network.
+// New makes an empty Claims. chained reports whether another plugin makes the pods' network.
 func New(a nodeview.Addressing, chained bool) *Claims {
 	return &Claims{Addressing: a, chained: chained}
 }
@@ -39,13 +38,13 @@ func New(a nodeview.Addressing, chained bool) *Claims {
 // claim is an address or a prefix that a node claims.
 type claim struct {
 	node    string
-	address netip.Addr   // either the claimed address
-	prefix  netip.Prefix // or the claimed prefix
+	address netip.Addr   // the claimed address, or unset
+	prefix  netip.Prefix // the claimed prefix, or unset
 }
 
-// acceptedClaims are the accepted claims.
+// acceptedClaims has the claims that were accepted.
 type acceptedClaims struct {
-	addresses map[netip.Addr]string // the nodes that have the addresses
+	addresses map[netip.Addr]string // the node that has each address
 	prefixes  []claim
 }
 
@@ -57,8 +56,8 @@ func (a *acceptedClaims) add(x claim) {
 	}
 }
 
-// Settle removes from nodes the addresses and prefixes that they cannot have. A node that loses its
-// first address also loses the second one, because it is not the node that it claims to be.
+// Settle removes from nodes the addresses and prefixes that they cannot have. If a node loses its
+// first address, it also loses the second one, because it is not the node that it claims to be.
 func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +99,7 @@ func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 			refused[x.claim] = why
 			wrong.Add(x.node, map[bool]string{true: wrongAddress, false: wrongPrefix}[x.address.IsValid()], "%s", why)
 		} else {
-			wrong.Add(x.node, wrongPrefix, "%s", why) // the node lists the prefix twice, and keeps it once
+			wrong.Add(x.node, wrongPrefix, "%s", why) // a node that lists a prefix twice keeps it once
 		}
 	}
 	c.held = held
@@ -123,7 +122,7 @@ func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 	return wrong
 }
 
-// conflict says why a claim conflicts with the accepted ones; "": it does not.
+// conflict returns why a claim conflicts with the accepted claims, or "" if it does not.
 func (c *Claims) conflict(x claim, accepted *acceptedClaims) string {
 	reserved := func(a netip.Prefix) bool { return c.Services.Overlaps(a) || c.Switches.Overlaps(a) }
 	switch {

@@ -29,9 +29,9 @@ func TestClaims(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		chained bool
-		seen    bool // Settle has seen the unchanged nodes before
+		seen    bool // whether Settle has seen the unchanged nodes before
 		change  func(n []nodeview.Node)
-		want    string // the addresses and prefixes that nodes lose
+		want    string // addresses and prefixes that nodes lose
 	}{
 		{"all is well", false, false, nil, ""},
 		{"the younger loses", false, false, func(n []nodeview.Node) { n[2].Address = n[0].Address }, "n3: no address"},
@@ -66,7 +66,7 @@ func TestClaims(t *testing.T) {
 			if c.seen {
 				x.Settle(nodes(nil))
 			}
-			for range 2 { // a second call gives the same result
+			for range 2 { // the second call must give the same result
 				got := nodes(c.change)
 				wrong := x.Settle(got)
 				var lost []string

@@ -9,12 +9,12 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Endpoints corrects wrong addresses in the nodes' statuses: a node's P4Runtime server and agent
+// Endpoints corrects wrong addresses in the nodes' statuses. A node's P4Runtime server and agent
 // must be at the node's own addresses. TLS already prevents the leader from mistaking one node for
-// another. This check prevents two switches from having one address, and the leader from connecting
-// to any address that a node names. It replaces a wrong address by the node's own, with the ports
-// of the leader's agent, because all agents of a cluster use the same ports. A node without an
-// address gets none.
+// another. This check also ensures that two switches never have the same address, and that the
+// leader does not connect to any address that a node names. Endpoints replaces a wrong address by
+// the node's own address, with the ports of the leader's agent, because all agents of a cluster use
+// the same ports. A node without an address gets none.
 //
 // If a node's Node object is gone, only its status is left. Endpoints accepts it if no other node
 // has the address.

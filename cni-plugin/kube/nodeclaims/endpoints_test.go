@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestEndpoints: the leader connects only to a node's own address.
+// TestEndpoints checks that the leader connects only to a node's own address.
 func TestEndpoints(t *testing.T) {
 	for _, c := range []struct{ what, p4runtime, agent, want string }{
 		{"right", "192.0.2.2:1", "192.0.2.2:2", "192.0.2.2:1 192.0.2.2:2"},
@@ -50,7 +50,7 @@ func TestEndpoints(t *testing.T) {
 			}
 		}
 	}
-	// Deleted nodes have only a status. A node that has lost its address has none.
+	// Deleted nodes have only a status. A node that has lost its address gets no endpoints.
 	nodes := testutil.ThreeNodes()
 	for i, at := range []string{"192.0.2.3:9559", "192.0.2.9:9559"} {
 		nodes[i] = nodeview.Node{Node: podroutes.Node{Name: nodes[i].Name}, Number: int32(i + 1),

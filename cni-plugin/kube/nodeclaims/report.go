@@ -9,17 +9,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reportInterval is the minimum time between two log lines about one node, which may change its
-// statements as often as it likes.
+// reportInterval is the minimum time between two log lines about one node. It is needed because a
+// node may change its statements as often as it likes.
 const reportInterval = 5 * time.Second
 
-// Report logs and counts faults when they change. It is not safe for concurrent use.
+// Report logs and counts the faults of nodes when they change. It is not safe for concurrent use.
 type Report struct {
 	log     *slog.Logger
 	counter *prometheus.CounterVec
 
 	counted map[Fault]bool
-	logged  map[string]loggedFaults // by node
+	logged  map[string]loggedFaults // faults that were logged, by node
 }
 
 type loggedFaults struct {
@@ -27,14 +27,14 @@ type loggedFaults struct {
 	at   time.Time
 }
 
-// NewCounter makes the counter of a Report.
+// NewCounter makes the counter that a Report uses.
 func NewCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_agent_left_out_total",
 		Help: "Statements of nodes about themselves and their pods that the leader has left out of the network, by node and reason. " +
 			"A statement counts once, and again each time that it comes back."}, []string{"node", "reason"})
 }
 
-// NewReport makes a Report that has counted nothing.
+// NewReport makes a Report that has counted nothing yet.
 func NewReport(log *slog.Logger, counter *prometheus.CounterVec) Report {
 	return Report{log: log, counter: counter}
 }

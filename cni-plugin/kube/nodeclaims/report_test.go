@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestFaultReport: left-out statements are logged and counted when they change. A node that changes
-// its statements continuously does not fill the log.
+// TestFaultReport checks that faults are logged and counted when they change. A node that changes
+// its statements all the time must not fill the log.
 func TestFaultReport(t *testing.T) {
 	var log bytes.Buffer
 	r := NewReport(slog.New(slog.NewTextHandler(&log, nil)), NewCounter())
@@ -46,7 +46,7 @@ func TestFaultReport(t *testing.T) {
 	}
 	now = now.Add(reportInterval)
 	n := int(testutil.ToFloat64(r.counter.WithLabelValues("n2", WrongPodIP)))
-	look("the last word", 2, n+2, two) // n2's last statement, and that n3 has no faults
+	look("the last word", 2, n+2, two) // the log has n2's last statement, and says that n3 has no faults any more
 	now = now.Add(reportInterval)
 	look("all is well", 1, n+2, nil)
 	look("all is well yet", 0, n+2, nil)

@@ -10,23 +10,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Addressing computes the data plane's addresses.
+// Addressing computes the addresses of the data plane.
 type Addressing struct {
 	Services, Switches netip.Prefix
 }
 
-// Service is the address of the chain with an id.
+// Service returns the address of the chain with this ID.
 func (a Addressing) Service(id int32) (netip.Addr, error) {
 	return nth(a.Services, uint32(id)+1)
 }
 
-// OfSwitch is the address of the switch of the node with a number.
+// OfSwitch returns the address of the switch of the node with this number.
 func (a Addressing) OfSwitch(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(number))
 }
 
-// OfNode is a node's own address as a host of the network: its IPv4 address or, if it has none, an
-// address in the switches' prefix at a fixed distance from its switch's.
+// OfNode returns a node's own address as a host of the network. This is its IPv4 address. If it has
+// none, this is an address in the switches' prefix at a fixed distance from its switch's address.
 func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	if four := n.In(false); four.IsValid() {
 		return four, nil
@@ -34,12 +34,13 @@ func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	return a.OfHost(n.Number)
 }
 
-// OfHost is OfNode's address in the switches' prefix, for the node with a number.
+// OfHost returns the address in the switches' prefix that OfNode uses for the node with this
+// number.
 func (a Addressing) OfHost(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(v1alpha1.MaxNodes+1+number))
 }
 
-// nth is the n-th address of a prefix. The first and the last address stay unused.
+// nth returns the n-th address of a prefix. It never returns the first or the last address.
 func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
 	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
 		return netip.Addr{}, fmt.Errorf("%s has no address number %d: give a larger prefix", p, n)
@@ -49,8 +50,9 @@ func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
 	return netip.AddrFrom4(b), nil
 }
 
-// IsSwitchMAC reports whether a MAC address belongs to a switch. The topology makes it from the
-// switch's address. It includes switches that have left, because a chain may still need them.
+// IsSwitchMAC reports whether a MAC address belongs to a switch. The topology makes such addresses
+// from the switches' IP addresses. Switches that have left also count, because a chain may still
+// need them.
 func (a Addressing) IsSwitchMAC(m net.HardwareAddr) bool {
 	return m[0] == 0x02 && m[1] == 0x4E && a.Switches.Contains(netip.AddrFrom4([4]byte(m[2:6])))
 }

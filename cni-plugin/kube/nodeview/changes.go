@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// Changed ignores a kubelet's heartbeats.
+// Changed is a predicate that ignores a kubelet's heartbeats.
 var Changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	a, ok := e.ObjectOld.(*corev1.Node)
 	b, ok2 := e.ObjectNew.(*corev1.Node)

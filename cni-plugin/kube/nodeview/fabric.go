@@ -6,11 +6,12 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// LabelSwitch is the label with a fabric switch's name, for a chain's nodeSelector.
+// LabelSwitch is the label that has a fabric switch's name. A chain's nodeSelector can use it.
 const LabelSwitch = "netcraq.io/switch"
 
-// FabricSwitches are a fabric's switches as Nodes, numbered in the order of the file. They are not
-// nodes, but have the fields that chains need. A nil fabric has none.
+// FabricSwitches returns the switches of a fabric in the form of Nodes, numbered in the order of
+// the file. They are not nodes, but have the fields that chains need. For a nil fabric it returns
+// none.
 func FabricSwitches(f *fabric.Fabric) []Node {
 	if f == nil {
 		return nil

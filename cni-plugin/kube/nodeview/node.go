@@ -1,9 +1,9 @@
-// Package nodeview is the API server's view of the cluster's nodes: one value for each node, made
-// from its Node and its NetcraqNode, or from a switch of the fabric.
+// Package nodeview is the API server's view of the cluster's nodes. It has one value for each node,
+// which it makes from the node's Node and NetcraqNode, or from a switch of the fabric.
 //
 // These values contain a node's statements about itself, unchecked. Package nodeclaims decides
-// which of them to trust. Addressing computes the data plane's addresses from a node's number and a
-// chain's id.
+// which statements to trust. Addressing computes the addresses of the data plane from a node's
+// number and a chain's ID.
 package nodeview
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Node is what the API server knows about one node.
+// Node has the API server's information about one node.
 type Node struct {
 	podroutes.Node
-	Number      int32 // 0: none yet
+	Number      int32 // number of the node; 0 means that it has none yet
 	Status      v1alpha1.NetcraqNodeStatus
 	Labels      map[string]string
-	There       bool      // it has a Node object; otherwise only its NetcraqNode is left
+	There       bool      // whether the node has a Node object; if not, only its NetcraqNode is left
 	Created     time.Time // creation time of the Node object
-	Ready       bool      // according to its kubelet
+	Ready       bool      // whether the node is ready, according to its kubelet
 	Schedulable bool
 }
 
@@ -40,7 +40,7 @@ func List(ctx context.Context, r client.Reader) ([]Node, error) {
 	return nodes, err
 }
 
-// ListWithNumbers also returns the NetcraqNode objects.
+// ListWithNumbers is like List, and also returns the NetcraqNode objects.
 func ListWithNumbers(ctx context.Context, r client.Reader) ([]Node, []v1alpha1.NetcraqNode, error) {
 	var nodes corev1.NodeList
 	if err := r.List(ctx, &nodes); err != nil {
@@ -71,7 +71,7 @@ func ListWithNumbers(ctx context.Context, r client.Reader) ([]Node, []v1alpha1.N
 	return out, numbers.Items, nil
 }
 
-// FromNode converts a Node object.
+// FromNode makes a Node from a Node object of the API server.
 func FromNode(n *corev1.Node) Node {
 	out := Node{Node: podroutes.Node{Name: n.Name}, Labels: n.Labels, There: true,
 		Created: n.CreationTimestamp.Time, Schedulable: !n.Spec.Unschedulable}
@@ -98,7 +98,7 @@ func FromNode(n *corev1.Node) Node {
 	return out
 }
 
-// Around returns the node named self, and the other existing nodes.
+// Around returns the node with the name self, and all other existing nodes.
 func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
 	for _, n := range nodes {
 		switch {
@@ -111,8 +111,8 @@ func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
 	return own, others
 }
 
-// Peers are the other nodes that have numbers. A node's number is the port by which this node's
-// switch reaches that node's.
+// Peers returns the other nodes that have numbers, by number. A node's number is also the port by
+// which this node's switch reaches that node's switch.
 func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
 	out := map[uint32]podroutes.Node{}
 	for _, n := range nodes {
@@ -123,7 +123,7 @@ func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
 	return out
 }
 
-// Connected reports whether a node's switch is, or was, reachable.
+// Connected reports whether the leader can reach a node's switch, or could reach it earlier.
 func (n Node) Connected() bool { return n.Number != 0 && n.Status.P4Runtime != "" }
 
 // CompareAge orders nodes by the age of their Node objects according to the API server, the oldest

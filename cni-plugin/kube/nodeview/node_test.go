@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestFromNode: a node's primary address comes first, followed by the first address of the other
-// family.
+// TestFromNode checks that a node's primary address comes first, and then the first address of the
+// other family.
 func TestFromNode(t *testing.T) {
 	for _, c := range []struct{ addresses, prefixes, want string }{
 		{"192.0.2.1 fd01::1", "10.244.1.0/24 fd00::/64", "192.0.2.1 fd01::1 [10.244.1.0/24 fd00::/64]"},

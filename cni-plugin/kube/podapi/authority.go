@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// nodePods knows this node's pods. It implements authority.Pods.
+// nodePods follows the pods of this node. It implements authority.Pods.
 type nodePods struct {
 	node string
 
@@ -23,7 +23,8 @@ type nodePods struct {
 	changed chan struct{}
 }
 
-// followPods follows the pods of a node. They are known once the cache has synced.
+// followPods makes a nodePods that follows the pods of a node. It knows the pods once the cache has
+// synced.
 func followPods(ctx context.Context, in cache.Cache, node string) (*nodePods, error) {
 	p := &nodePods{node: node, byUID: map[string]authority.PodInfo{}, changed: make(chan struct{})}
 	_, err := apiobjects.Follow(ctx, in, &corev1.Pod{}, p.set)

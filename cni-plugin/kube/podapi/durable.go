@@ -24,20 +24,22 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// The node API's durable keys are in etcd. An agent that may not lead has no certificate for etcd,
-// so it uses the leader's connection to it (package leaderlink).
+// etcd stores the node API's durable keys. An agent that may not lead has no certificate for etcd.
+// So it sends requests for durable keys over the connection that the leader has made (package
+// leaderlink).
 
-// KeysAnnotation of a Namespace sets the kind of its pods' new keys: KeysDurable or KeysVolatile.
-// Without it the node's policy decides, and without a policy they are volatile.
+// KeysAnnotation is an annotation of a Namespace. It sets the kind of its pods' new keys to
+// KeysDurable or KeysVolatile. Without the annotation, the node's policy decides. Without a policy,
+// new keys are volatile.
 const (
 	KeysAnnotation = "netcraq.io/keys"
 	KeysDurable    = "durable"
 	KeysVolatile   = "volatile"
 )
 
-// namespaceKinds follows the annotations of Namespaces.
+// namespaceKinds follows the key annotations of Namespaces.
 type namespaceKinds struct {
-	policy  *authority.PolicyFile // nil: there is none
+	policy  *authority.PolicyFile // the node's policy, or nil
 	log     *slog.Logger
 	synced  func() bool
 	changed func()
@@ -70,7 +72,7 @@ func (n *namespaceKinds) set(o any, there bool) {
 	}
 }
 
-// of returns a namespace's setting, and whether it has one.
+// of returns the setting of a namespace. said reports whether the namespace has a setting.
 func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	n.mu.Lock()
 	durable, said = n.said[namespace]
@@ -81,7 +83,7 @@ func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	return durable, said
 }
 
-// durableKeys are an agent's durable keys.
+// durableKeys is an agent's access to durable keys, through the leader.
 type durableKeys struct {
 	namespaces *namespaceKinds
 	defaults   kinds.Defaults
@@ -89,12 +91,12 @@ type durableKeys struct {
 	store      *durable.Store
 
 	mu   sync.Mutex
-	both *kinds.Store // nil: the store of the volatile kind does not exist yet
+	both *kinds.Store // nil until the store of the volatile kind exists
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// newDurableKeys makes the durable keys, which use a link to the leader.
+// newDurableKeys makes durableKeys that use a link to the leader.
 func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, quotas *authority.Quotas,
 	policy *authority.PolicyFile, log *slog.Logger, metrics prometheus.Registerer) (*durableKeys, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"the agent that leads"}, Logger: zap.NewNop(),
@@ -124,8 +126,8 @@ func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, 
 	return d, nil
 }
 
-// with returns a store of both kinds once it knows which namespaces are durable: a key that is
-// created before could be of the wrong kind.
+// with returns a store of both kinds of keys. It first waits until it knows which namespaces are
+// durable, because a key that is created earlier could be of the wrong kind.
 func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Store {
 	if !toolscache.WaitForCacheSync(ctx.Done(), d.namespaces.synced) {
 		return volatile // ctx has ended, so no one uses the store
@@ -136,7 +138,7 @@ func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Stor
 	return d.both
 }
 
-// changed is called when the kinds of namespaces may have changed.
+// changed must be called when the kinds of namespaces may have changed.
 func (d *durableKeys) changed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +147,7 @@ func (d *durableKeys) changed() {
 	}
 }
 
-// durable reports whether a namespace's new keys are durable.
+// durable reports whether new keys of a namespace are durable.
 func (d *durableKeys) durable(namespace string) bool { return d.defaults.Of(namespace).Durable }
 
 func (d *durableKeys) close() {

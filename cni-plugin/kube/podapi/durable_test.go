@@ -35,9 +35,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestDurableKeys: an agent without a certificate for etcd stores the keys of an annotated
-// namespace in etcd through the leading agent, over two terms. It has no access to other keys of
-// etcd.
+// TestDurableKeys uses an agent that has no certificate for etcd. The agent stores the keys of an
+// annotated namespace in etcd through the leading agent, over two terms. It must have no access to
+// other keys of etcd.
 func TestDurableKeys(t *testing.T) {
 	ctx := t.Context()
 	ca := testutil.NewAuthority(t)
@@ -48,7 +48,7 @@ func TestDurableKeys(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+leaderlink.Path, link)
 	agent := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = agent.Serve(l) }() // it ends with the test
+	go func() { _ = agent.Serve(l) }() // the server ends with the test
 	defer agent.Close()
 
 	scheme, err := apiobjects.Scheme()
@@ -67,7 +67,7 @@ func TestDurableKeys(t *testing.T) {
 		}
 		return n
 	}
-	informer.Synced = true // the API server has listed all objects
+	informer.Synced = true // the API server has now listed all objects
 	vault, shop := says("vault", KeysDurable), says("shop", "")
 	informer.Add(vault)
 	informer.Add(shop)
@@ -96,7 +96,7 @@ func TestDurableKeys(t *testing.T) {
 	keys := door.New(door.Options{Etcd: durable.Over(etcd)})
 	nodes := []nodeview.Node{{Node: podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.7")}, There: true,
 		Status: v1alpha1.NetcraqNodeStatus{Agent: l.Addr().String()}}}
-	for range 2 { // two terms
+	for range 2 { // each iteration is one term of a leader
 		during, end := context.WithCancel(ctx)
 		defer end()
 		leaderlink.NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys,
@@ -121,7 +121,7 @@ func TestDurableKeys(t *testing.T) {
 		testutil.Must(t, put("shop", "a", false))
 	}
 
-	// Without a gateway, requests for durable keys fail, and volatile keys still work.
+	// Without a gateway, requests for durable keys fail. Volatile keys must still work.
 	during, end := context.WithCancel(ctx)
 	defer end()
 	leaderlink.NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys,
@@ -135,7 +135,8 @@ func TestDurableKeys(t *testing.T) {
 	})
 	testutil.Must(t, put("shop", "a", false))
 
-	// A changed annotation ends watches, because they do not see keys of the other kind.
+	// A changed annotation ends watches, because existing watches do not see keys of the other
+	// kind.
 	ended := make(chan error, 1)
 	told := make(chan wire.Version, 10)
 	go func() {

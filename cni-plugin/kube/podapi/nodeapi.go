@@ -1,7 +1,7 @@
 // Package podapi serves the node API to the pods of an agent's node. It combines nodeapi/server
-// with information from Kubernetes: a process's pod and its service account's rights
-// (authority.go), and the namespaces with durable keys (durable.go). It gets the places of keys
-// from the controller through package leaderlink.
+// with information from Kubernetes: the pod of a process and the rights of the pod's service
+// account (authority.go), and the namespaces with durable keys (durable.go). The controller tells
+// it, through package leaderlink, where keys are stored.
 package podapi
 
 import (
@@ -30,53 +30,55 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// The agent serves the node API to the pods of its node. Their ports at the switch are closed: the
-// agent sends their requests to the chains through the node's own port.
+// The agent serves the node API to the pods of its node. The pods' own ports at the switch are
+// closed. The agent sends their requests to the chains through the node's port.
 
 // Options configure the node API.
 type Options struct {
-	Socket string // Unix socket; "": do not serve it
-	// Policy is a file with quotas and with the rights of processes outside of pods; "": no rights,
-	// and the default quotas.
+	Socket string // path of the Unix socket; if "", the node API is not served
+	// Policy is the path of a file with quotas and with the rights of processes outside of pods. If
+	// it is "", such processes have no rights, and the default quotas apply.
 	Policy string
-	// NoPush disables notifications: the server polls watched keys instead.
+	// NoPush disables notifications. The server then polls watched keys instead.
 	NoPush bool
-	// StreamsMiB is the memory for streams; one namespace may use a quarter of it. 0: no streams.
-	// StreamsDir is the folder for streams that survive the agent; "": none do.
+	// StreamsMiB is the memory for streams, in MiB. One namespace may use a quarter of it. 0
+	// disables streams. StreamsDir is the folder for streams that survive the agent. If it is "",
+	// no streams do.
 	StreamsMiB int64
 	StreamsDir string
-	// StreamsEtcd is a file that names an etcd whose keys may fill streams, and the keys for each
-	// namespace (etcdevents.Open); "": there are no such streams.
+	// StreamsEtcd is a file that names an etcd whose keys may fill streams. It also says which of
+	// these keys each namespace may use (etcdevents.Open). If it is "", there are no such streams.
 	StreamsEtcd string
-	// CgroupRoot is the path before "kubepods" in the names of pods' control groups, if it differs
-	// from that in the agent's own.
+	// CgroupRoot is the part before "kubepods" in the names of pods' control groups. It is only
+	// needed if this part differs from that in the agent's own control group.
 	CgroupRoot string
 }
 
 const (
-	// DefaultSocket is the socket's path on the node. Pods see its folder as /run/netcraq.
+	// DefaultSocket is the default path of the socket on the node. Pods see the socket's folder as
+	// /run/netcraq.
 	DefaultSocket = "/run/netcraq-node/node.sock"
 
 	policyEvery = 2 * time.Second
-	// drainTime is the time that clients have to finish before the agent ends. Clients of the
+	// drainTime is how long clients may take to finish before the agent ends. Clients that use the
 	// project's libraries end after their requests in progress.
 	drainTime = 8 * time.Second
 )
 
-// Server is an agent's node API server.
+// Server serves the node API of an agent.
 type Server struct {
 	server *server.Server
 	Link   *leaderlink.Link
 	store  *keys.Late
 	keys   *durableKeys
-	push   *notify.Receiver // nil: notifications are disabled
+	push   *notify.Receiver // nil if notifications are disabled
 	pods   *nodePods
-	etcd   func() // ends the etcd source of streams
+	etcd   func() // ends the source that fills streams from etcd
 	Quotas *authority.Quotas
 }
 
-// Serve starts the server. Its store becomes available when a controller has answered. failed is
-// called if the server ends before ctx.
+// Serve starts the server. The server's store becomes available when a controller has answered.
+// failed is called if the server ends before ctx ends.
 func Serve(ctx context.Context, o Options, node string, c client.Client, in cache.Cache, log *slog.Logger,
 	metrics prometheus.Registerer, failed context.CancelCauseFunc) (*Server, error) {
 	pods, err := followPods(ctx, in, node)
@@ -141,8 +143,8 @@ func Serve(ctx context.Context, o Options, node string, c client.Client, in cach
 	return n, nil
 }
 
-// sourcesOfStreams are the additional sources of streams that the operator configures, besides keys
-// of the node API.
+// sourcesOfStreams returns the sources of streams that the operator has configured, in addition to
+// keys of the node API.
 func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err error) {
 	if o.StreamsEtcd == "" {
 		return nil, func() {}, nil
@@ -154,7 +156,7 @@ func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err e
 	return map[string]source.Maker{"etcd": origin.Make}, end, nil
 }
 
-// Drain lets clients finish their requests while everything they need still works.
+// Drain lets clients finish their requests while everything that the requests need still works.
 func (n *Server) Drain(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -175,20 +177,20 @@ func (n *Server) Close() {
 	n.store.Close()
 }
 
-// listen makes the socket, in a folder that everyone may enter and only root may change: a process
-// that connects has its pod's rights.
+// listen makes the socket, in a folder that everyone may enter and only root may change. Everyone
+// may connect, because a process only gets the rights of its pod.
 func listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("the socket's folder: %w", err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+	if err := os.Chmod(dir, 0o755); err != nil { // because the umask may have removed permissions
 		return nil, fmt.Errorf("the socket's folder: %w", err)
 	}
 	return server.Listen("unix://"+path, server.Access{Mode: 0o666, GID: -1})
 }
 
-// NewKeyReviews makes a KeyReviews.
+// NewKeyReviews makes a KeyReviews that uses a client of the API server.
 func NewKeyReviews(c client.Client) *KeyReviews {
 	return &KeyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "netcraq_nodeapi_reviews_total",

@@ -27,8 +27,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// doorVariable makes this test binary, started again, a pod's process: it connects to the socket
-// after its first input line, and forwards lines.
+// doorVariable is an environment variable that makes this test binary the process of a pod. It
+// connects to the socket after its first input line, and then forwards lines.
 const doorVariable = "NETCRAQ_TEST_DOOR"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// podProcess is a process of a pod.
+// podProcess is a running process of a pod.
 type podProcess struct {
 	t   *testing.T
 	in  io.WriteCloser
@@ -116,7 +116,8 @@ func startPodProcess(t *testing.T, socket, group string) *podProcess {
 	return &podProcess{t, in, bufio.NewReader(out)}
 }
 
-// controlGroups makes a folder for control groups, and returns also the kernel's name for it.
+// controlGroups makes a folder for control groups. It returns the folder's path, and the name by
+// which the kernel knows the folder.
 func controlGroups(t *testing.T) (folder, name string) {
 	t.Helper()
 	name = fmt.Sprintf("/netcraq-nodeapi-test-%d", os.Getpid())
@@ -125,7 +126,7 @@ func controlGroups(t *testing.T) (folder, name string) {
 			continue
 		}
 		if folder = root + name; os.Mkdir(folder, 0o755) == nil {
-			t.Cleanup(func() { // the innermost first
+			t.Cleanup(func() { // remove the innermost folders first
 				var all []string
 				_ = filepath.WalkDir(folder, func(path string, d os.DirEntry, _ error) error {
 					if d != nil && d.IsDir() {
@@ -144,7 +145,7 @@ func controlGroups(t *testing.T) (folder, name string) {
 	return "", ""
 }
 
-// accessReviews is an API server that answers SubjectAccessReviews.
+// accessReviews is a fake API server that answers SubjectAccessReviews.
 type accessReviews struct {
 	client.Client
 	allowed func(authorization.SubjectAccessReviewSpec) bool
@@ -156,8 +157,8 @@ func (a *accessReviews) Create(_ context.Context, o client.Object, _ ...client.C
 	return nil
 }
 
-// TestNodeAPI tests the agent's node API with processes in pods' control groups of the kernel, and
-// pods from a fake API server.
+// TestNodeAPI tests the agent's node API. Processes are in real control groups of pods, and a fake
+// API server has the pods.
 func TestNodeAPI(t *testing.T) {
 	folder, name := controlGroups(t)
 	const blueUID, greenUID = "0b1d7c3e-5a2f-4c8e-9d10-3f6a7b8c9d0e", "a1b2c3d4-e5f6-4789-8abc-def012345678"
@@ -189,7 +190,7 @@ func TestNodeAPI(t *testing.T) {
 	}
 	blue, green := pod("blue", "a", blueUID, "default", "n1"), pod("green", "b", greenUID, "reader", "n1")
 
-	// A process that connects before the API server has reported its pod waits for the report.
+	// This process connects before the API server has reported its pod, and waits for the report.
 	a := startPodProcess(t, socket, folder+"/kubepods/burstable/pod"+blueUID+"/1")
 	informer.Add(blue)
 	informer.Add(green)
@@ -202,7 +203,7 @@ func TestNodeAPI(t *testing.T) {
 	a.ask(`{"id":4,"func":"lock","data":{"name":"l","waitMs":0}}`, `"held":true`)
 	a.ask(`{"id":5,"func":"get","data":{"namespace":"green","key":"k"}}`, `(rule roles)`)
 
-	// A pod whose service account has a role, and that has made its own control groups.
+	// The service account of this pod has a role. The pod has made its own control groups.
 	b := startPodProcess(t, socket, folder+"/kubepods/besteffort/pod"+greenUID+"/1/kubepods/burstable/pod"+blueUID+"/1")
 	b.ask(`{"id":1,"func":"hello"}`, `"namespace":"green"`)
 	b.ask(`{"id":2,"func":"get","data":{"key":"k"}}`, `"found":false`)
@@ -212,7 +213,8 @@ func TestNodeAPI(t *testing.T) {
 	b.ask(`{"id":6,"func":"hello","data":{"namespace":"blue"}}`, `"namespace":"blue"`)
 	b.ask(`{"id":7,"func":"put","data":{"key":"k","value":"w"}}`, `(rule roles)`)
 
-	// A process of no pod, one in a pod of another node, and one whose pod has ended.
+	// The first process is in no pod. The next one is in a pod of another node. The last one's pod
+	// has ended.
 	startPodProcess(t, socket, folder+"/system/kubepods/pod"+blueUID).ask("", `(rule host-process)`)
 	const far = "11111111-2222-3333-4444-555555555555"
 	informer.Add(pod("blue", "far", far, "default", "n2"))

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// mounted writes files as the kubelet mounts ConfigMaps and Secrets: each is a symbolic link to a
-// file in a folder that is replaced as a whole.
+// mounted writes files in the way in which kubelet mounts ConfigMaps and Secrets. Each file is a
+// symbolic link to a file in a folder that is replaced as a whole.
 func mounted(t *testing.T, mode os.FileMode, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -38,8 +38,8 @@ func mounted(t *testing.T, mode os.FileMode, files map[string]string) (dir strin
 	return dir
 }
 
-// TestStreamsOfEtcd: pods get only streams of the etcd keys that the operator's file permits their
-// namespace, with credentials that are mounted from a Secret.
+// TestStreamsOfEtcd checks that pods get only streams of etcd keys that the operator's file permits
+// for their namespace. The credentials for etcd are mounted from a Secret.
 func TestStreamsOfEtcd(t *testing.T) {
 	folder, name := controlGroups(t)
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -99,8 +99,8 @@ prefixes:
 	}
 	blue, green := in("blue", blueUID), in("green", greenUID)
 	blue.ask(open(1, "/prices/"), `"made":true`)
-	// A read two records ahead is refused, so the test waits for the first record before it reads
-	// the second.
+	// A read that is two records ahead is refused. So the test waits for the first record before it
+	// reads the second one.
 	blue.ask(`{"id":2,"func":"read","data":{"stream":"s1","from":"earliest","waitMs":15000}}`, `"offset":0`)
 	blue.ask(`{"id":2,"func":"read","data":{"stream":"s1","offset":1,"waitMs":15000}}`, `\"key\":\"/prices/a\"`)
 	blue.ask(open(3, "/secrets/"), `"code":"permission_denied"`)
@@ -108,12 +108,13 @@ prefixes:
 	blue.ask(open(5, ""), `"code":"permission_denied"`)
 	green.ask(open(1, "/prices/"), `"code":"permission_denied"`)
 	green.ask(`{"id":2,"func":"read","data":{"namespace":"blue","stream":"s1","offset":1}}`, `(rule roles)`)
-	// Keys that the operator permits and etcd does not never appear.
+	// Keys that etcd itself does not permit must never appear, even if the operator permits them.
 	green.ask(open(3, "/secrets/"), `"made":true`)
 	green.ask(`{"id":4,"func":"read","data":{"stream":"s3","from":"earliest","waitMs":2000}}`, `"records":[]`)
 }
 
-// TestStreamsOfEtcdFile: an agent does not start with a wrong file, and names the file.
+// TestStreamsOfEtcdFile checks that an agent does not start with a wrong file, and that the error
+// names the file.
 func TestStreamsOfEtcdFile(t *testing.T) {
 	scheme, err := apiobjects.Scheme()
 	testutil.Must(t, err)

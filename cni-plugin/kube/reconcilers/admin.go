@@ -17,13 +17,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
-// on a Unix socket, and over TCP for callers with the token. An agent that does not lead forwards
-// requests to the leader, at the leader's address for other agents (mutual TLS). So every gateway
-// has a controller on its node.
+// Each agent that may lead serves the admin API on its node, for the node's gateway and netcraqctl.
+// It does so on a Unix socket, and over TCP for callers with the token. An agent that does not lead
+// forwards requests to the leader, at the leader's address for other agents (mutual TLS). So every
+// gateway can reach the controller on its own node.
 
-// ServeAdmin starts serving the admin API to this node's processes. failed is called if the server
-// ends before ctx.
+// ServeAdmin starts serving the admin API to processes on this node. failed is called if the server
+// ends before ctx ends.
 func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
 	door, err := adminserver.Listen(p.o.Admin, p.log)
 	if err != nil {
@@ -38,8 +38,8 @@ func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFun
 	}
 	toLeader := adminserver.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			// dialLeader knows the address; this host is a placeholder, because the server refuses
-			// names
+			// dialLeader knows the leader's address. This host is a placeholder, because the server
+			// refuses names.
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminrights.Path})
 			r.Out.Header.Del(adminrights.ReadOnlyHeader)
 			if caller, named := adminserver.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
@@ -64,7 +64,7 @@ func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFun
 	return nil
 }
 
-// ForAgents serves the admin API to other agents, which forward requests.
+// ForAgents serves the admin API to other agents, which forward requests of their nodes.
 func (p *Operator) ForAgents() http.Handler { return adminrights.ByAgents(&p.replica) }
 
 // dialLeader connects to the leading agent.

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// answerWait is the timeout for connecting to a switch.
+// answerWait is the timeout for making a connection to a switch.
 const answerWait = time.Second
 
 // answering returns the switches whose P4Runtime server accepts connections.

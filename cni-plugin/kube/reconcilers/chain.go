@@ -17,23 +17,23 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 )
 
-// specChanged ignores status updates, which the leader itself writes.
+// specChanged ignores updates of the status, which the leader itself writes.
 var specChanged = predicate.GenerationChangedPredicate{}
 
-// keysEvery is the minimum time between two status updates if only the number of keys has changed:
-// hot keys come and go all the time, and each update is a write to the cluster's etcd.
+// keysEvery is the minimum time between two status updates if only the number of keys has changed.
+// Hot keys come and go all the time, and each update costs the cluster's etcd a write.
 const keysEvery = time.Minute
 
-// chainReconciler writes the status of a chain's resource, and holds the resource by a finalizer
-// until the chain is empty.
+// chainReconciler writes the status of a chain's resource. A finalizer keeps the resource until the
+// chain is empty.
 type chainReconciler struct {
 	*Operator
 
-	in    *term            // the term of the following fields
-	shown map[string]shown // the last written statuses
+	in    *term            // term to which the following fields belong
+	shown map[string]shown // statuses that were written last
 }
 
-// shown is a written status.
+// shown is a status that was written.
 type shown struct {
 	status v1alpha1.NetcraqChainStatus
 	at     time.Time
@@ -55,7 +55,7 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	}
 	p, ok := t.of(c.Name)
 	if !ok || p.Generation < c.Generation {
-		return reconcile.Result{}, nil // the network reconciler runs first, and wakes this one
+		return reconcile.Result{}, nil // the network reconciler runs first and then wakes this reconciler
 	}
 	now, _, err := t.look(ctx)
 	if err != nil {
@@ -78,13 +78,13 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// Finalizer keeps a deleted chain's resource until the chain holds no keys. If the agents were
-// removed before, no one could take the keys out of the network, and gateways would wait for that.
+// Finalizer keeps the resource of a deleted chain until the chain holds no keys. If the agents were
+// removed first, no one could take the keys out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
-// Hold adds or removes the finalizer of a chain's resource. It patches only the finalizers: Go's
-// type omits an empty list (excludedNodes: []) of the spec, so an update of the whole object would
-// change the spec, which the admission policy forbids to agents.
+// Hold adds or removes the finalizer of a chain's resource. It patches only the finalizers, because
+// Go's type omits an empty list (excludedNodes: []) of the spec. An update of the whole object
+// would therefore change the spec, which the admission policy forbids to agents.
 func Hold(ctx context.Context, api client.Client, c *v1alpha1.NetcraqChain, hold bool) error {
 	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
 		return nil
@@ -111,7 +111,7 @@ func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain,
 	is *admin.Chain, p *chainplan.Plan) error {
 	was := c.Status
 	if s, ok := r.shown[c.Name]; ok {
-		was = s.status // the cache may not have the last update yet
+		was = s.status // the cache may not have the last update of the status yet
 	}
 	to := chainplan.Status(c, was, is, p)
 	if to.PlacedKeys != was.PlacedKeys && time.Since(r.shown[c.Name].at) < keysEvery {

@@ -14,8 +14,8 @@ import (
 // choiceWait is the timeout for storing a placement rule.
 const choiceWait = 5 * time.Second
 
-// keyChoices makes the placement rules equal to those of the chains' specs. The rules are about
-// keys, and hold for all chains. keyChoices removes rules that were made by other means.
+// keyChoices makes the placement rules equal to those in the chains' specs. The rules are about
+// keys, and apply to all chains. keyChoices removes rules that came from elsewhere.
 type keyChoices struct{ *Operator }
 
 // Reconcile implements reconcile.Reconciler.

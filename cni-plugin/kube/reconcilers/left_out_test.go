@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// nodesWithPods are testutil.ThreeNodes with two pods each, and a chain of all of them.
+// nodesWithPods returns testutil.ThreeNodes, with two pods on each node.
 func nodesWithPods() (nodes []nodeview.Node, pods map[string][]netplan.Pod) {
 	nodes, pods = testutil.ThreeNodes(), map[string][]netplan.Pod{}
 	for i := range nodes {
@@ -33,7 +33,7 @@ func nodesWithPods() (nodes []nodeview.Node, pods map[string][]netplan.Pod) {
 	return nodes, pods
 }
 
-// hostAt is a pod as an agent lists it.
+// hostAt returns a pod in the form in which an agent lists it.
 func hostAt(ip, mac string, port uint32) netplan.Pod {
 	a, _ := netip.ParseAddr(ip)
 	return netplan.Pod{Pod: agentapi.Pod{UID: ip + mac}, IP: a, MAC: mac, Port: port}
@@ -41,7 +41,8 @@ func hostAt(ip, mac string, port uint32) netplan.Pod {
 
 var mainChain = []netplan.Chain{{Name: "main", Spec: v1alpha1.NetcraqChainSpec{LeaseMillis: 200}, Members: []string{"n1", "n2", "n3"}}}
 
-// leaderView is a leader without a term: it reads nodes, and the tests check its network.
+// leaderView is a leader without a term. It reads nodes, and the tests check the network that it
+// makes.
 type leaderView struct{ *networkReconciler }
 
 func newLeaderView(t *testing.T, chained bool) leaderView {
@@ -54,7 +55,7 @@ func newLeaderView(t *testing.T, chained bool) leaderView {
 	return leaderView{&networkReconciler{Operator: p, program: topology.ProgramSpec{Profile: "128", JSON: "a", P4Info: "b"}}}
 }
 
-// listedPods are lists of pods whose entries are all valid.
+// listedPods are lists of pods in which all entries are valid.
 type listedPods map[string][]netplan.Pod
 
 func (l listedPods) Follow(context.Context, map[string]string) {}
@@ -63,7 +64,7 @@ func (l listedPods) Alive(string) bool { return true }
 
 func (l listedPods) All() (map[string][]netplan.Pod, nodeclaims.Faults) { return l, nil }
 
-// networkOf is the network that the leader makes of the nodes' statements.
+// networkOf returns the network that the leader makes from the nodes' statements.
 func (w leaderView) networkOf(t *testing.T, nodes []nodeview.Node, pods map[string][]netplan.Pod) (
 	*topology.Topology, nodeclaims.Faults) {
 	t.Helper()
@@ -81,7 +82,7 @@ func (w leaderView) networkOf(t *testing.T, nodes []nodeview.Node, pods map[stri
 	return top, append(wrong, more...)
 }
 
-// of describes a network's part about a node: its switch, its hosts, and the chains.
+// of describes the part of a network that concerns a node: its switch, its hosts, and the chains.
 func of(top *topology.Topology, name string) string {
 	if top == nil {
 		return "nothing"
@@ -101,7 +102,8 @@ func of(top *topology.Topology, name string) string {
 	return strings.Join(out, "; ")
 }
 
-// TestLeftOut: whatever n2 says about itself and its pods, the rest of the network is unchanged.
+// TestLeftOut checks that whatever n2 says about itself and its pods, the network of the other
+// nodes is unchanged.
 func TestLeftOut(t *testing.T) {
 	many := func() (out []netplan.Pod) {
 		for i := range 4000 {
@@ -128,7 +130,7 @@ func TestLeftOut(t *testing.T) {
 		what   string
 		say    func(nodes []nodeview.Node, pods map[string][]netplan.Pod)
 		reason string
-		gone   bool // n2's own part of the network shrinks
+		gone   bool // the change makes n2's own part of the network smaller
 	}{
 		{"nothing wrong", func([]nodeview.Node, map[string][]netplan.Pod) {}, "", false},
 		{"a pod's address of another node", first(hostAt("10.244.3.2", "0a:00:00:00:09:01", 70)), "pod-ip-elsewhere", false},
@@ -202,7 +204,7 @@ func TestLeftOut(t *testing.T) {
 			t.Run(c.what+" "+as.what, func(t *testing.T) {
 				w := newLeaderView(t, as.chained)
 				nodes, pods := nodesWithPods()
-				if as.seen { // the oldest node may not take what others have
+				if as.seen { // even the oldest node may not take addresses that other nodes have
 					nodes[1].Created = time.Unix(0, 0)
 				}
 				good, wrong := newLeaderView(t, false).networkOf(t, nodes, pods)
@@ -231,7 +233,7 @@ func TestLeftOut(t *testing.T) {
 				if slices.ContainsFunc(wrong, func(f nodeclaims.Fault) bool { return f.Node != "n2" }) {
 					t.Errorf("of others is left out: %v", wrong)
 				}
-				// A wrong address or prefix is reported first, then its consequences.
+				// A wrong address or prefix is reported first, and its consequences afterwards.
 				if bad := c.reason == "" && len(wrong) > 0 ||
 					c.reason != "" && (len(wrong) == 0 || wrong[0].Reason != c.reason); bad && !as.chained {
 					t.Errorf("left out: %v; not for %q", wrong, c.reason)
@@ -241,13 +243,14 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestPodsElsewhere: with another plugin pods may have any addresses, but no pod takes another's.
+// TestPodsElsewhere checks that with another plugin, pods may have any addresses, but no pod takes
+// another pod's address.
 func TestPodsElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		first map[string]string // pods by node, before the change
+		first map[string]string // pods by node before the change
 		then  map[string]string
-		node  string // an address that n2 itself has after the change
+		node  string // an address that n2 has itself after the change
 		want  string
 	}{
 		{"one comes", nil, map[string]string{"n2": "172.16.0.1"}, "", "pod@172.16.0.1 at n2"},

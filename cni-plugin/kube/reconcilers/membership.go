@@ -16,9 +16,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// membershipReconciler changes a chain's members towards its spec, one step at a time, and empties
-// a chain that is to be removed. A step may take long, so chainReconciler writes the chain's status
-// concurrently.
+// membershipReconciler brings a chain's members closer to its spec, one step at a time. It also
+// empties a chain that must be removed. A step may take long, so chainReconciler writes the chain's
+// status concurrently.
 type membershipReconciler struct{ *Operator }
 
 // Reconcile implements reconcile.Reconciler.
@@ -30,7 +30,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	c, ok := t.of(r.Name)
 	h := t.Hosted()
 	if !ok || !c.Formed || c.Trouble != nil || h == nil {
-		return reconcile.Result{}, nil // the network reconciler runs first
+		return reconcile.Result{}, nil // the network reconciler must run first
 	}
 	nodes := nodeview.FabricSwitches(m.o.Fabric)
 	if m.o.Fabric == nil {
@@ -51,7 +51,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	}
 	s := chainplan.Next(&c.Spec, is, nodes, t.load(t.wanted(), now), t.settled(is, nodes, ready))
 	if s != nil {
-		// The step ends with the term, which may end before the agent.
+		// The step ends with the term, which may end before the agent does.
 		err := t.take(t.Context(), h.Controller, r.Name, s)
 		m.chains.Wake()
 		if err != nil && t.Context().Err() == nil {
@@ -64,7 +64,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
-// wanted are the chains that the plan wants.
+// wanted returns the names of the chains that the plan wants.
 func (t *term) wanted() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,7 @@ func (t *term) wanted() (out []string) {
 	return out
 }
 
-// chainControl is the part of a controller that steps need.
+// chainControl is the part of a controller that the steps of a chain need.
 type chainControl interface {
 	Chain(ctx context.Context, name string) (*admin.Chain, error)
 	BringIn(ctx context.Context, chain, sw string) (*admin.Chain, error)
@@ -84,7 +84,7 @@ type chainControl interface {
 	RemoveKey(ctx context.Context, chain, key string) error
 }
 
-// take executes a chain's next step.
+// take executes the next step of a chain.
 func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainplan.Step) error {
 	if s.BringIn == "" {
 		change := admin.ChainChange{LeaseMillis: s.Lease}
@@ -103,7 +103,7 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	after, failed := c.Chain(ctx, chain)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A step that was refused at once has cost nothing.
+	// A step that was refused at once has not cost an epoch.
 	cost := failed != nil || after.Epoch != before.Epoch
 	if err == nil || cost {
 		t.back.Tried(time.Since(t.began), candidate)
@@ -118,7 +118,7 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	return err
 }
 
-// empty takes the keys out of a chain that is to be removed, except for etcd's keys.
+// empty removes the keys from a chain that must be removed, except for etcd's keys.
 func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	_, left, err := t.emptied(ctx, chain)
 	if err != nil {
@@ -133,8 +133,8 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	return nil
 }
 
-// settled returns a function that reports whether a node's switch has been ready for long enough to
-// join a chain. ready are the switches that are ready now. For a lost member the time begins again.
+// settled returns a function that reports whether a node's switch was ready for long enough to join
+// a chain. ready has the switches that are ready now. For a lost member this time begins again.
 func (t *term) settled(is *admin.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,16 +22,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// networkReconciler makes the controller control the network of nodes, pods and chains. It handles
-// them together, because one chain can cause the refusal of another, and each link belongs to two
-// nodes.
+// networkReconciler makes the controller control the network that follows from nodes, pods and
+// chains. It handles all objects together, because a chain can cause the refusal of another chain,
+// and each link belongs to two nodes.
 type networkReconciler struct {
 	*Operator
 
-	in      *term                // the term of the following fields
-	since   map[string]time.Time // when each unformed chain was first seen
+	in      *term                // term to which the following fields belong
+	since   map[string]time.Time // when each chain without members was first seen
 	program topology.ProgramSpec
-	hosts   map[netip.Addr]string // for each host's address, the node that listed the host
+	hosts   map[netip.Addr]string // the node that listed each host, by the host's address
 	report  nodeclaims.Report
 }
 
@@ -92,7 +92,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	}
 	switch {
 	case t.Context().Err() != nil:
-		return reconcile.Result{}, nil // the present leader handles it
+		return reconcile.Result{}, nil // the current leader handles this
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("the network is not as it should be: %w", err)
 	case underWay || len(waiting) > 0:
@@ -101,12 +101,12 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
-// check removes from nodes the statements that cannot be true.
+// check removes the statements that cannot be true from nodes.
 func (n *networkReconciler) check(nodes []nodeview.Node) (wrong nodeclaims.Faults) {
 	return append(n.o.Claims.Settle(nodes), nodeclaims.Endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
 }
 
-// agentsOf are the addresses of the nodes' agents.
+// agentsOf returns the addresses of the nodes' agents.
 func agentsOf(nodes []nodeview.Node) map[string]string {
 	out := map[string]string{}
 	for _, n := range nodes {
@@ -118,7 +118,7 @@ func agentsOf(nodes []nodeview.Node) map[string]string {
 }
 
 // leftovers returns the unwanted chains that still hold keys. It marks them as leaving, so that
-// their keys are taken out first.
+// their keys are removed first.
 func (n *networkReconciler) leftovers(
 	ctx context.Context, t *term, now []admin.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
 ) (formed []netplan.Chain) {
@@ -136,14 +136,14 @@ func (n *networkReconciler) leftovers(
 			continue
 		}
 		leaving[c.Name] = true
-		wasLeaving := t.IsLeaving(c.Name) // read before the chain is found empty
+		wasLeaving := t.IsLeaving(c.Name) // must be read before the chain is found to be empty
 		empty, _, err := t.emptied(ctx, c.Name)
 		if err != nil {
 			n.log.Warn("whether a chain that is to go is empty", "chain", c.Name, "err", err)
 		}
 		if empty && wasLeaving {
 			t.mu.Lock()
-			delete(t.recorded, c.Name) // a later chain of this name is a different one
+			delete(t.recorded, c.Name) // a later chain with this name is another chain
 			t.mu.Unlock()
 			continue
 		}
@@ -152,11 +152,11 @@ func (n *networkReconciler) leftovers(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, spec := range t.inherited { // chains that were deleted while no agent led
+	for name, spec := range t.inherited { // inherited chains were deleted while no agent led
 		if slices.Contains(wanted, name) {
 			continue
 		}
-		spec.Profile = v1alpha1.DefaultProfile // the values are not needed any more
+		spec.Profile = v1alpha1.DefaultProfile // the values in the chain are not needed any more
 		if len(formed) > 0 {
 			spec.Profile = formed[0].Spec.Profile
 		} else if len(accepted) > 0 {
@@ -168,10 +168,10 @@ func (n *networkReconciler) leftovers(
 	return formed
 }
 
-// form adds the wanted chains to the existing ones: with their current members or, if they are new,
-// with their first members. waiting says what unformed chains wait for. A new chain starts only
-// when all its members answer, so form considers only switches that answer when it chooses first
-// members.
+// form adds the wanted chains to the existing ones. A running chain gets its current members, and a
+// new chain its first members. waiting says what chains without members wait for. A new chain
+// starts only when all its members answer. So form chooses its first members only from switches
+// that answer.
 func (n *networkReconciler) form(
 	ctx context.Context, t *term, formed []netplan.Chain, accepted []*v1alpha1.NetcraqChain, now []admin.Chain,
 	nodes []nodeview.Node, load map[string]int,
@@ -203,7 +203,7 @@ func (n *networkReconciler) form(
 	return formed, waiting
 }
 
-// alive are the nodes, or the fabric's switches, that answer now.
+// alive returns the nodes, or the switches of the fabric, that currently answer.
 func (n *networkReconciler) alive(ctx context.Context, nodes []nodeview.Node) []nodeview.Node {
 	if n.o.Fabric != nil {
 		return answering(ctx, nodeview.FabricSwitches(n.o.Fabric))
@@ -213,7 +213,7 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []nodeview.Node) []
 
 // applyAll gives the controller the wanted network. If the controller refuses it, applyAll leaves
 // out the new chains, so that they do not affect the existing ones. trouble has the errors, by
-// chain; wrong are the left-out statements of nodes about their pods.
+// chain. wrong has the statements of nodes about their pods that were left out.
 func (n *networkReconciler) applyAll(
 	t *term, nodes []nodeview.Node, formed []netplan.Chain, now []admin.Chain,
 ) (trouble map[string]error, wrong nodeclaims.Faults, err error) {
@@ -234,8 +234,8 @@ func (n *networkReconciler) applyAll(
 	return trouble, wrong, err
 }
 
-// apply gives the controller the current network. some says that the network has chains. Only an
-// update removes chains, because it checks that they hold nothing.
+// apply gives the controller the current network. some reports whether the network has chains. Only
+// an update of the network removes chains, because it checks that they hold no keys.
 func (n *networkReconciler) apply(
 	t *term, nodes []nodeview.Node, formed []netplan.Chain, some bool,
 ) (wrong nodeclaims.Faults, err error) {
@@ -266,8 +266,8 @@ func (n *networkReconciler) apply(
 	return wrong, t.Host(top, profile)
 }
 
-// spec is the specification for the controller, without the wrong entries in the lists of nodes'
-// pods. With a fabric, the switches, links and hosts are those of its file.
+// spec returns the network's specification for the controller, without wrong entries in the lists
+// of nodes' pods. If there is a fabric, the switches, links and hosts are those in its file.
 func (n *networkReconciler) spec(
 	ctx context.Context, nodes []nodeview.Node, formed []netplan.Chain,
 ) (topology.Spec, nodeclaims.Faults, error) {
@@ -297,7 +297,7 @@ func (n *networkReconciler) spec(
 	return spec, append(wrong, more...), err
 }
 
-// hostsByNode returns, for each host's address, the node that listed the host.
+// hostsByNode returns the node that has listed each host, by the host's address.
 func hostsByNode(spec topology.Spec) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, h := range spec.Hosts {

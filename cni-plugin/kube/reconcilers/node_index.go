@@ -15,16 +15,16 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// NodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest
-// free one. It releases the index when the node is gone and in no chain. If two leaders overlapped
-// for a moment and assigned the same index, NodeIndexes deletes the younger object, and its node
-// gets another index.
+// NodeIndexes gives each node the lowest free index, from 1 to MaxNodes. The index is the number in
+// the node's NetcraqNode. NodeIndexes releases the index when the node no longer exists and is in
+// no chain. Two leaders that overlapped for a moment may have assigned the same index. NodeIndexes
+// then deletes the younger object, and its node gets another index.
 type NodeIndexes struct {
 	client    client.Client
-	fresh     client.Reader // bypasses the cache, because indexes are assigned by the API server's current state
-	elsewhere bool          // the switches are not on the nodes, so only nodes that had an index before keep one
-	// inChain returns a function that reports whether a chain still needs a node's switch; nil:
-	// this agent does not lead.
+	fresh     client.Reader // reads without the cache, because indexes depend on the API server's current state
+	elsewhere bool          // the switches are not on the nodes, so no node gets a new index
+	// inChain returns a function that reports whether a chain still needs a node's switch. It
+	// returns nil if this agent does not lead.
 	inChain func(context.Context) (func(node string) bool, error)
 }
 
@@ -62,10 +62,10 @@ func (r *NodeIndexes) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
-// lacksIndex reports whether a node needs an index and has none.
+// lacksIndex reports whether a node needs an index but has none.
 func lacksIndex(n nodeview.Node) bool { return n.Number == 0 && n.There && n.Address.IsValid() }
 
-// elder reports whether another, older object has the same index.
+// elder reports whether an older object has the same index.
 func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 	return slices.ContainsFunc(all, func(o v1alpha1.NetcraqNode) bool {
 		return o.Spec.Number == one.Spec.Number &&
@@ -73,7 +73,7 @@ func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 	})
 }
 
-// release frees an index.
+// release frees the index of an object.
 func (r *NodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) error {
 	if err := r.client.Delete(ctx, o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("taking the number %d of node %s back: %w", o.Spec.Number, o.Name, err)
@@ -90,7 +90,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	taken := map[int32]bool{}
 	for _, o := range all.Items {
 		if o.Name == name {
-			return nil // it has one that the cache does not show yet
+			return nil // the node has an index that the cache does not show yet
 		}
 		taken[o.Spec.Number] = true
 	}
@@ -99,7 +99,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 		free++
 	}
 	if free > v1alpha1.MaxNodes {
-		// No retry until another node's index is released.
+		// The assignment is not retried until another node's index is released.
 		return reconcile.TerminalError(fmt.Errorf("node %s has no number, so its switch is in no chain, and its pods reach none: all %d are given away", name, v1alpha1.MaxNodes))
 	}
 	o := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
@@ -109,14 +109,14 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	return nil
 }
 
-// concerned are the nodes that a NetcraqNode's creation, change or deletion affects: its own node,
-// those with the same index, and those without one.
+// concerned returns the nodes that the creation, change or deletion of a NetcraqNode affects. These
+// are its own node, nodes with the same index, and nodes without an index.
 func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcile.Request {
 	names := []string{o.GetName()}
 	nodes, err := nodeview.List(ctx, r.client)
 	changed, ok := o.(*v1alpha1.NetcraqNode)
 	if err != nil || !ok {
-		return apiobjects.Named(names) // the cache returns no errors
+		return apiobjects.Named(names) // reading from the cache returns no errors
 	}
 	for _, n := range nodes {
 		if n.Name != o.GetName() && (lacksIndex(n) || n.Number == changed.Spec.Number) {
@@ -126,12 +126,12 @@ func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 	return apiobjects.Named(names)
 }
 
-// inconsistent returns the nodes whose index is missing, equals another node's, or must be released
-// when no chain needs it.
+// inconsistent returns the nodes whose index is missing, equals another node's index, or must be
+// released once no chain needs it.
 func (r *NodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
 	nodes, objects, err := nodeview.ListWithNumbers(ctx, r.client)
 	if err != nil {
-		return nil // the cache returns no errors
+		return nil // reading from the cache returns no errors
 	}
 	var names []string
 	for _, n := range nodes {

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 )
 
-// given lists the assigned numbers, by name.
+// given returns the assigned numbers as text, by node name.
 func given(t *testing.T, c client.Client) string {
 	t.Helper()
 	var list v1alpha1.NetcraqNodeList
@@ -31,7 +31,7 @@ func given(t *testing.T, c client.Client) string {
 	return strings.Join(out, " ")
 }
 
-// TestNodeIndex: each node gets the lowest free index, and keeps it.
+// TestNodeIndex checks that each node gets the lowest free index, and keeps it.
 func TestNodeIndex(t *testing.T) {
 	var all []client.Object
 	for i := 1; i <= v1alpha1.MaxNodes+1; i++ {
@@ -59,7 +59,8 @@ func TestNodeIndex(t *testing.T) {
 		r := &NodeIndexes{client: w, fresh: w, inChain: func(context.Context) (func(string) bool, error) {
 			return func(n string) bool { return n == c.inChain }, nil
 		}}
-		// Reconcile inconsistent nodes until there are none, as the queue does after each change.
+		// The loop reconciles inconsistent nodes until there are none, as the queue does after each
+		// change.
 		var failed error
 		for range 3 {
 			for _, q := range r.inconsistent(t.Context()) {
@@ -83,22 +84,22 @@ func TestNodeIndex(t *testing.T) {
 				t.Errorf("%s: it would look at %s again", c.what, q.Name)
 			}
 		}
-		// A released or new node also affects those that wait for its index or have it.
+		// A node that is new or was released also affects nodes that wait for its index or have it.
 		if got := len(r.concerned(t.Context(), testutil.Numbered("n09", 1, 0))); got != 1+strings.Count(" "+c.want+" ", "=1 ") {
 			t.Errorf("%s: a node with the index 1 concerns %d", c.what, got)
 		}
 	}
 }
 
-// TestIndexesElsewhere: if the switches are not on the nodes, indexes are released and none is
-// assigned.
+// TestIndexesElsewhere checks that if the switches are not on the nodes, indexes are released and
+// none is assigned.
 func TestIndexesElsewhere(t *testing.T) {
 	w := testutil.World(t, testutil.Node(1), testutil.Node(2), testutil.Numbered("n01", 1, 0))
 	leads := false
 	r := &NodeIndexes{client: w, fresh: w, elsewhere: true, inChain: func(context.Context) (func(string) bool, error) {
 		return map[bool]func(string) bool{true: func(string) bool { return true }}[leads], nil
 	}}
-	for _, want := range []string{"n01=1", ""} { // an agent that does not lead changes nothing
+	for _, want := range []string{"n01=1", ""} { // in the first iteration the agent does not lead, and changes nothing
 		for i := 1; i <= 2; i++ {
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(
 				testutil.Node(i))}); err != nil {

@@ -31,19 +31,20 @@ import (
 )
 
 const (
-	// restless is the interval between checks of unfinished work, restful of everything else.
+	// restless is the interval between checks of unfinished work. restful is the interval between
+	// all other checks.
 	restless = time.Second
 	restful  = 15 * time.Second
-	// Failed work is retried after retryAfter, and then at growing intervals up to restful. A
-	// failed step of a chain, which may have cost an epoch, is retried at intervals up to
-	// stepAtMost.
+	// retryAfter is the time before failed work is retried. Later intervals grow up to restful. A
+	// failed step of a chain may have cost an epoch. So its intervals grow up to stepAtMost.
 	retryAfter = time.Second
 	stepAtMost = time.Minute
-	// chainsAtOnce is the maximum number of chains whose members are changed concurrently.
+	// chainsAtOnce is the maximum number of chains whose members change concurrently.
 	chainsAtOnce = 8
 )
 
-// Operator is an agent that may lead, and reconciles the cluster's objects while it does:
+// Operator is the part of an agent that may lead. While it leads, it reconciles the cluster's
+// objects:
 //
 //	Node, NetcraqNode ──▶ NodeIndexes    a node's index
 //	ServiceAccount ─────▶ fastpath       whether its pods may use the fast path
@@ -59,38 +60,38 @@ type Operator struct {
 	recorder record.EventRecorder
 	leader   *leader.Leader
 	pods     podLists
-	nodes    *leaderlink.Answerer // answers the requests of the nodes' agents to the controller
+	nodes    *leaderlink.Answerer // answers the requests that agents send to the controller
 	fast     *fastpath.Reconciler
 	leftOut  *prometheus.CounterVec
 	replica  adminserver.Replica
 
-	// Wakers for reasons other than a changed object.
+	// These Wakers wake reconcilers for reasons other than a changed object.
 	network, chains, membership, keyChoices, nodeIndexes, accounts apiobjects.Waker
 
 	mu   sync.Mutex
-	term *term // the current term; nil: this agent does not lead
+	term *term // current term; nil if this agent does not lead
 
-	serving sync.WaitGroup // waits for the admin API
+	serving sync.WaitGroup // waits for the end of serving the admin API
 }
 
-// Start implements manager.Runnable: it leads whenever this agent is the leader, until ctx ends.
+// Start implements manager.Runnable. Until ctx ends, it leads whenever this agent is the leader.
 func (p *Operator) Start(ctx context.Context) error {
 	defer p.serving.Wait()
 	return p.leader.Start(ctx)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: the Operator runs the election
-// itself.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because the
+// Operator runs the election itself.
 func (p *Operator) NeedLeaderElection() bool { return false }
 
-// began wakes all reconcilers at the beginning of a term, because they did nothing before it.
+// began wakes all reconcilers at the beginning of a term, because they do nothing between terms.
 func (p *Operator) began() {
 	for _, w := range []*apiobjects.Waker{&p.network, &p.nodeIndexes, &p.accounts} {
 		w.Retry()
 	}
 }
 
-// leading is the current term; nil: this agent does not lead.
+// leading returns the current term, or nil if this agent does not lead.
 func (p *Operator) leading() *term {
 	t := p.leader.Term()
 	p.mu.Lock()
@@ -104,7 +105,7 @@ func (p *Operator) leading() *term {
 	return p.term
 }
 
-// planned are requests for the chains that have a plan.
+// planned returns requests for the chains that have a plan.
 func (p *Operator) planned(context.Context) []reconcile.Request {
 	t := p.leading()
 	if t == nil {
@@ -115,7 +116,7 @@ func (p *Operator) planned(context.Context) []reconcile.Request {
 	return apiobjects.Named(slices.Collect(maps.Keys(t.plan)))
 }
 
-// of returns the plan for a chain.
+// of returns the plan for a chain, if there is one.
 func (t *term) of(chain string) (chainplan.Plan, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,8 +124,8 @@ func (t *term) of(chain string) (chainplan.Plan, bool) {
 	return p, ok
 }
 
-// inChain returns a function that reports whether a chain still needs a node's switch; nil: this
-// agent does not lead.
+// inChain returns a function that reports whether a chain still needs a node's switch. It returns
+// nil if this agent does not lead.
 func (p *Operator) inChain(ctx context.Context) (func(node string) bool, error) {
 	t := p.leading()
 	if t == nil {
@@ -146,7 +147,7 @@ func (p *Operator) inChain(ctx context.Context) (func(node string) bool, error) 
 	return func(node string) bool { return load[node] > 0 }, nil
 }
 
-// podLists are the pods of all nodes, as their agents list them. A PodFollower implements it.
+// podLists has the pods of all nodes, as the nodes' agents list them. A PodFollower implements it.
 type podLists interface {
 	Follow(ctx context.Context, agents map[string]string)
 	Alive(node string) bool

@@ -20,40 +20,42 @@ import (
 // Options configure an agent that may lead.
 type Options struct {
 	Lead
-	Config    *rest.Config // how to reach the API server
+	Config    *rest.Config // how to connect to the API server
 	Self      podroutes.Node
-	Namespace string // the agents' namespace
-	Dir       string // folder for the controller's program
+	Namespace string // namespace of the agents
+	Dir       string // folder for the program that the controller loads
 
-	P4RuntimePort, AgentPort, HealthPort int // see the agent's options
+	P4RuntimePort, AgentPort, HealthPort int // ports of all agents (see kube.Options)
 
-	// Fabric lists the switches that are not on the nodes; nil: each node runs its own.
+	// Fabric lists the switches that are not on the nodes. If it is nil, each node runs its own
+	// switch.
 	Fabric *fabric.Fabric
-	// Addresses are the addresses of the chains and the switches in the data plane.
+	// Addresses computes the addresses of the chains and the switches in the data plane.
 	Addresses nodeview.Addressing
-	Chained   bool // another plugin makes the pods' network
+	Chained   bool // whether another plugin makes the pods' network
 
-	TLS    *tls.Config        // the agent's configuration as a controller
-	Claims *nodeclaims.Claims // the nodes' claims to addresses and prefixes
-	// Quota is the maximum number of keys of a namespace, whatever a node requests.
+	TLS    *tls.Config        // TLS configuration of the agent as a controller
+	Claims *nodeclaims.Claims // claims of the nodes to addresses and prefixes
+	// Quota returns the maximum number of keys of a namespace, whatever a node requests.
 	Quota func(namespace string) int
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Leads is called with a controller's metrics when this agent begins to lead, and with nil at
-	// the end.
+	// Leads is called with the controller's metrics when this agent begins to lead. It is called
+	// with nil when the agent stops leading.
 	Leads func(prometheus.Gatherer)
-	// Mux serves, without TLS, other agents' checks that this one is alive.
+	// Mux gets the handlers of the checks by which other agents see that this agent is alive. It
+	// serves without TLS.
 	Mux *http.ServeMux
 }
 
-// Lead configures leading.
+// Lead has the options that only an agent that may lead needs.
 type Lead struct {
 	leader.Config
-	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
-	// PodRate is the maximum rate of NetCRAQ packets at a pod's port, per second; 0: no limit.
+	Admin adminserver.Config // how to serve the admin API to netcraqctl and the node's gateway
+	// PodRate is the maximum rate of NetCRAQ packets at a pod's port, per second. 0 means no limit.
 	PodRate int
-	// Durable names the gateways for the node API's durable keys; if it is empty, there are no
-	// durable keys.
+	// Durable says how to reach the gateways for the node API's durable keys. If it is empty, there
+	// are no durable keys.
 	Durable durable.Access
 }

@@ -69,7 +69,7 @@ func New(o Options, mgr manager.Manager) (*Operator, error) {
 	return p, nil
 }
 
-// setup registers the reconcilers and the leader's campaign with a manager.
+// setup registers the reconcilers and the leader election with a manager.
 func (p *Operator) setup(mgr manager.Manager) error {
 	build := func(name string) *builder.Builder {
 		return ctrl.NewControllerManagedBy(mgr).Named(name).WithOptions(retries(1, restful))
@@ -87,7 +87,7 @@ func (p *Operator) setup(mgr manager.Manager) error {
 		Watches(&v1alpha1.NetcraqNode{}, apiobjects.Everything).
 		Watches(&v1alpha1.NetcraqChain{}, apiobjects.Everything, builder.WithPredicates(specChanged)).
 		WatchesRawSource(p.network.Source(apiobjects.One))
-	if p.o.Fabric == nil { // with a fabric no pod has a port
+	if p.o.Fabric == nil { // with a fabric, no pod has a port
 		network = network.Watches(&corev1.Pod{}, apiobjects.Everything, builder.WithPredicates(fastpath.Changed)).
 			Watches(&networking.NetworkPolicy{}, apiobjects.Everything)
 		if err := build("fast-path").
@@ -117,8 +117,8 @@ func (p *Operator) setup(mgr manager.Manager) error {
 	return mgr.Add(p)
 }
 
-// retries are the options of a controller: the number of objects that it reconciles concurrently,
-// and the maximum interval before it retries a failure.
+// retries returns the options of a reconciler's controller. atOnce is the number of objects that it
+// reconciles concurrently. atMost is the maximum interval before it retries a failure.
 func retries(atOnce int, atMost time.Duration) controller.Options {
 	return controller.Options{MaxConcurrentReconciles: atOnce,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryAfter, atMost)}

@@ -16,16 +16,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 )
 
-// term is the reconcilers' state in a term of this agent's leadership.
+// term is the state of the reconcilers during a term in which this agent leads.
 type term struct {
 	*leader.Term
 
 	mu        sync.Mutex
-	plan      map[string]chainplan.Plan            // plans by chain name; nil: the network reconciler has not run yet
-	recorded  map[string][]string                  // Term.Recorded without deleted chains
-	inherited map[string]v1alpha1.NetcraqChainSpec // Term.Inherited without chains that run again
-	back      *rejoin.Tracker                      // tracks when switches that are not members come back
-	began     time.Time                            // start of the term
+	plan      map[string]chainplan.Plan            // plans by chain name; nil until the network reconciler has run
+	recorded  map[string][]string                  // like Term.Recorded, without deleted chains
+	inherited map[string]v1alpha1.NetcraqChainSpec // like Term.Inherited, without chains that run again
+	back      *rejoin.Tracker                      // tracks when switches that are not members return
+	began     time.Time                            // when the term started
 }
 
 // look asks the controller, if there is one, for the state of the chains and for the ready
@@ -59,7 +59,8 @@ func chainNamed(chains []admin.Chain, name string) *admin.Chain {
 	return nil
 }
 
-// members are a chain's current members, or its last known ones; nil: it was never formed.
+// members returns a chain's current members, or its last known members. It returns nil if the chain
+// was never formed.
 func (t *term) members(chain string, now []admin.Chain) []string {
 	if c := chainNamed(now, chain); c != nil {
 		var out []string
@@ -73,7 +74,7 @@ func (t *term) members(chain string, now []admin.Chain) []string {
 	return t.recorded[chain]
 }
 
-// load is the number of these chains that each switch is a member of.
+// load returns, for each switch, the number of these chains that it is a member of.
 func (t *term) load(chains []string, now []admin.Chain) map[string]int {
 	load := map[string]int{}
 	for _, name := range chains {
@@ -84,7 +85,8 @@ func (t *term) load(chains []string, now []admin.Chain) map[string]int {
 	return load
 }
 
-// inherits reports whether gateways use a chain of an earlier leader that does not run yet.
+// inherits reports whether gateways use a chain of an earlier leader that this leader does not run
+// yet.
 func (t *term) inherits(chain string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,8 +96,8 @@ func (t *term) inherits(chain string) bool {
 
 // emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for a
 // key there. If the controller ended earlier, no one could take the keys out, and gateways would
-// wait for that. left are the keys that the placement does not remove; it removes etcd's keys in
-// the right order.
+// wait for that. left has the remaining keys, except for etcd's keys, which the placement removes
+// in the right order.
 func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []admin.Key, err error) {
 	h := t.Hosted()
 	if h == nil {
@@ -111,7 +113,7 @@ func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []ad
 	}
 	for _, e := range entries {
 		if e.Chain == chain {
-			return false, nil, nil // the placement is removing them
+			return false, nil, nil // the placement is just removing the chain's keys
 		}
 	}
 	left = slices.DeleteFunc(slices.Clone(keys), func(k admin.Key) bool {

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// fakeChains is a controller with one chain.
+// fakeChains is a fake controller with one chain.
 type fakeChains struct {
-	epoch   uint16 // the chain's epoch after a recovery
+	epoch   uint16 // epoch of the chain after a recovery
 	err     error
 	changes []admin.ChainChange
 	removed []string
@@ -41,7 +41,8 @@ func (f *fakeChains) RemoveKey(_ context.Context, _, key string) error {
 	return f.err
 }
 
-// TestSettled: a node's switch joins when it has been ready, and not a member, for a while.
+// TestSettled checks that a node's switch joins only after it was ready, and not a member, for a
+// while.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settle := rejoin.Default().Settle
@@ -69,7 +70,7 @@ func TestSettled(t *testing.T) {
 		look(all)
 		time.Sleep(settle)
 		look(all, spare)
-		is.Members = nil // the member is lost, but was always ready
+		is.Members = nil // the member is lost, although its switch was always ready
 		look(all, spare)
 		time.Sleep(settle / 2)
 		look(all, spare)
@@ -82,8 +83,8 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// TestTake: a step is executed. A switch that has joined, or has cost epochs in vain, must be ready
-// for longer the next time; one that was refused at once need not.
+// TestTake checks that a step is executed. A switch that has joined, or that has cost epochs in
+// vain, must be ready for longer before the next step. A switch that was refused at once need not.
 func TestTake(t *testing.T) {
 	lease := 500
 	settle := rejoin.Default().Settle

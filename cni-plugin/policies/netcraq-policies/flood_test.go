@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// queued is the number of packets that the kernel has queued on a node.
+// queued returns the number of packets that the kernel has queued on a node.
 func (n *node) queued() int {
 	n.t.Helper()
 	out, err := exec.Command("ip", "netns", "exec", n.space("node"), "cat", "/proc/net/netfilter/nfnetlink_queue").Output()
@@ -27,7 +27,7 @@ func (n *node) queued() int {
 		n.t.Fatal(err)
 	}
 	f := strings.Fields(string(out)) // queue, port, waiting, mode, range, dropped, dropped by user, sequence, 1
-	if len(f) < 8 {                  // no process listens yet
+	if len(f) < 8 {                  // no process listens at a queue yet
 		return 0
 	}
 	sequence, err := strconv.Atoi(f[7])
@@ -37,8 +37,8 @@ func (n *node) queued() int {
 	return sequence
 }
 
-// connects makes connections from one pod to another's port 8080, one after the other, and returns
-// their durations, sorted.
+// connects makes connections from one pod to port 8080 of another pod, one after the other. It
+// returns the durations, sorted.
 func (n *node) connects(from string, to, count int) []time.Duration {
 	n.t.Helper()
 	var took []time.Duration
@@ -61,7 +61,7 @@ func (n *node) connects(from string, to, count int) []time.Duration {
 }
 
 // flood sends packets of new flows from one pod to another at a rate per second, until stop is
-// called. stop returns the number of sent packets.
+// called. stop returns how many packets were sent.
 func (n *node) flood(from string, to, rate int) (stop func() int) {
 	n.t.Helper()
 	var socket *net.UDPConn
@@ -91,11 +91,11 @@ func (n *node) flood(from string, to, rate int) (stop func() int) {
 	return func() int { close(end); return <-sent }
 }
 
-// TestFlood: packets between pods that no policy selects are not queued. A pod that starts
-// thousands of flows a second does not delay other pods' connections to a pod that a policy
+// TestFlood checks that packets between pods that no policy selects are not queued. A pod that
+// starts thousands of flows a second must not delay other pods' connections to a pod that a policy
 // selects.
 func TestFlood(t *testing.T) {
-	names := []string{"a", "b", "c", "d", "vx"} // a policy selects c only; ncqvx is a tunnel to other nodes
+	names := []string{"a", "b", "c", "d", "vx"} // a policy selects only c; ncqvx is a tunnel to other nodes
 	n := newNode(t, names...)
 	for _, name := range names {
 		var l net.Listener
@@ -138,7 +138,8 @@ func TestFlood(t *testing.T) {
 		n.connects(from, to, 1)
 		return n.queued() > before
 	}
-	// becomes waits until connections are queued for judgement, or are not.
+	// becomes waits until connections are queued for judgement. If the argument judged is false, it
+	// waits until they are not.
 	becomes := func(from string, to int, judged bool) bool {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -176,7 +177,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("of %d packets of %s's %d are judged in %.2f s, and %.0f are allowed", sent, from, judged, took, bound)
 		}
 	}
-	// A policy about all pods applies to connections from here on.
+	// From here on, a policy for all pods applies to connections.
 	policy.Spec.PodSelector = metav1.LabelSelector{}
 	change(policy)
 	if !becomes("a", b, true) {

@@ -1,7 +1,7 @@
 // Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It combines
-// SIG Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
-// packet of each connection, with the kernel's rules (package queue) and the node agent's knowledge
-// of pods' addresses (package podaddresses), which Kubernetes' guarantees require.
+// three parts. SIG Network's kube-network-policies (sigs.k8s.io/kube-network-policies) judges the
+// first packet of each connection. Package queue writes the kernel's rules. Package podaddresses
+// gets pods' addresses from the node's agent, which Kubernetes' guarantees require.
 package main
 
 import (
@@ -105,9 +105,9 @@ func run(ctx context.Context, o options) error {
 	return enforce(ctx, client, agentapi.NewClient(o.agent), o)
 }
 
-// enforce judges connections with data from the API server and the agent, until ctx ends. The
-// kernel's rules then stay, so that nothing passes unjudged while this process is replaced, unless
-// the DaemonSet was deleted.
+// enforce judges connections until ctx ends. It gets its data from the API server and the agent.
+// Afterwards the kernel's rules stay, so that nothing passes unjudged while this process is
+// replaced. They are removed only if the DaemonSet was deleted.
 func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresses.Lister, o options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,14 +138,14 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 			}
 		}()
 	}
-	var writing sync.WaitGroup // it must end before the rules are removed
+	var writing sync.WaitGroup // waits for the writer, which must end before the rules are removed
 	defer writing.Wait()
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- controller.Run(ctx) }()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	var kept <-chan struct{} // closed when rules are not restored any more; nil: restoring has not begun
+	var kept <-chan struct{} // closed when rules are no longer restored; nil before restoring begins
 	if ctx.Err() == nil {
 		by, err := rules.Apply()
 		if err == nil {
@@ -185,11 +185,11 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 	return err
 }
 
-// restored counts the restorations of deleted rules.
+// restored counts how often deleted rules were restored.
 var restored = promauto.NewCounter(prometheus.CounterOpts{Name: "netcraq_policies_restored_total",
 	Help: "How often the rules in the kernel were put back after somebody had deleted them."})
 
-// sayRestored logs and counts a restoration of the rules.
+// sayRestored logs and counts an attempt to restore the rules.
 func sayRestored(err error) {
 	if err != nil {
 		klog.ErrorS(err, "somebody deleted the rules in the kernel, and they cannot be put back: policies are not enforced",
@@ -201,7 +201,7 @@ func sayRestored(err error) {
 		"table", queue.Table)
 }
 
-// The label of this command's DaemonSet.
+// label selects the DaemonSet of this command.
 const label = "app.kubernetes.io/name=netcraq-policies"
 
 // removed reports whether the DaemonSet of an ending process is deleted or being deleted. If the

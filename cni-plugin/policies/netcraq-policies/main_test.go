@@ -36,11 +36,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// envNode makes this binary a netcraq-policies with its own fake API server. Each line of stdin is
-// a change of the API server's objects.
+// envNode is an environment variable that makes this binary run netcraq-policies with its own fake
+// API server. Each line of stdin is a change of the API server's objects.
 const envNode = "NETCRAQ_TEST_POLICIES"
 
-// envStays makes it find its DaemonSet when it ends.
+// envStays makes netcraq-policies find its DaemonSet when it ends.
 const envStays = "NETCRAQ_TEST_POLICIES_STAY"
 
 func TestMain(m *testing.M) {
@@ -53,14 +53,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// change is a change of the API server's objects: creation or replacement of an object, or
-// deletion.
+// change is a change of the API server's objects. It creates, replaces or deletes an object.
 type change struct {
 	Delete    bool                      `json:"delete,omitempty"`
 	Namespace *corev1.Namespace         `json:"namespace,omitempty"`
 	Pod       *corev1.Pod               `json:"pod,omitempty"`
 	Policy    *networking.NetworkPolicy `json:"policy,omitempty"`
-	// Attached is a pod that the node's agent reports.
+	// Attached is the record of a pod that the node's agent reports.
 	Attached *agentapi.Record `json:"attached,omitempty"`
 }
 
@@ -91,7 +90,7 @@ func (c change) apply(client *fake.Clientset, agent *podLister) error {
 	return err
 }
 
-// child is the process that TestMain makes of this binary. It prints "ok" when it listens, and
+// child runs in the process that TestMain makes of this binary. It prints "ok" when it listens, and
 // after each change.
 func child() error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,13 +107,13 @@ func child() error {
 	ended := make(chan error, 1)
 	go func() {
 		err := enforce(ctx, client, agent, options{node: "n1", queue: 98, rate: 1000, interfaces: "ncq", namespace: "netcraq-system"})
-		if ctx.Err() == nil { // policies are not enforced any more
+		if ctx.Err() == nil { // enforce has ended, although nobody has ended ctx
 			fmt.Fprintln(os.Stderr, "it has ended by itself:", err)
 			os.Exit(1)
 		}
 		ended <- err
 	}()
-	for range 3 { // pods, namespaces, policies
+	for range 3 { // one watch for pods, one for namespaces, one for policies
 		<-watched
 	}
 	fmt.Println("ok")
@@ -143,7 +142,7 @@ func child() error {
 	return <-ended
 }
 
-// podLister is an agent with a set of records.
+// podLister is a fake agent with a set of records.
 type podLister struct {
 	mu      sync.Mutex
 	records []agentapi.Record
@@ -183,7 +182,7 @@ func in(space string, f func() error) error {
 	return <-done
 }
 
-// changeOf is the creation or replacement of an object.
+// changeOf returns a change that creates or replaces an object.
 func changeOf(object any) (c change) {
 	switch o := object.(type) {
 	case *corev1.Namespace:
@@ -198,14 +197,14 @@ func changeOf(object any) (c change) {
 	return c
 }
 
-// node is a network namespace for a node, and those for its pods.
+// node is a network namespace for a node, and a network namespace for each of its pods.
 type node struct {
 	t      *testing.T
 	prefix string
-	log    strings.Builder // output of the enforcers
+	log    strings.Builder // output of all enforcers of the node
 }
 
-// newNode makes a node with pods of these names. Pod number i has addresses(i).
+// newNode makes a node with pods that have these names. The pod with the index i has addresses(i).
 func newNode(t *testing.T, pods ...string) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -231,7 +230,7 @@ func newNode(t *testing.T, pods ...string) *node {
 	return n
 }
 
-// space is the name of the network namespace of the node or a pod.
+// space returns the name of the network namespace of the node or of a pod.
 func (n *node) space(name string) string { return n.prefix + name }
 
 func (n *node) sh(line string) {
@@ -276,13 +275,13 @@ func (n *node) enforce(env ...string) *enforcer {
 func (e *enforcer) wait() error {
 	if !e.said.Scan() || e.said.Text() != "ok" {
 		_ = e.cmd.Process.Kill()
-		_ = e.cmd.Wait() // after that its log is complete
+		_ = e.cmd.Wait() // when Wait has returned, the log is complete
 		return fmt.Errorf("the enforcer has ended:\n%s", e.n.log.String())
 	}
 	return nil
 }
 
-// change makes a change at the API server, or at the agent.
+// change sends a change to the process, which makes it at the API server or at the agent.
 func (e *enforcer) change(c change) error {
 	if err := json.NewEncoder(e.stdin).Encode(c); err != nil {
 		return fmt.Errorf("the enforcer does not listen: %w", err)
@@ -290,7 +289,7 @@ func (e *enforcer) change(c change) error {
 	return e.wait()
 }
 
-// end makes the enforcer end, and waits for it.
+// end ends the enforcer, and waits for its end.
 func (e *enforcer) end() {
 	e.n.t.Helper()
 	e.stdin.Close()
@@ -299,10 +298,11 @@ func (e *enforcer) end() {
 	}
 }
 
-// TestEnforce: three pods of two namespaces reach each other as each of a list of policies says, in
-// both families, and freely after the process has ended.
+// TestEnforce applies a list of policies. Three pods of two namespaces must reach each other
+// exactly as each policy says, in both address families. After the process has ended, they reach
+// each other freely.
 func TestEnforce(t *testing.T) {
-	names := []string{"a", "b", "c", "d"} // d is none of the cluster's pods
+	names := []string{"a", "b", "c", "d"} // d is not a pod of the cluster
 	where := map[string]string{"a": "x", "b": "x", "c": "y"}
 	n := newNode(t, names...)
 	for _, name := range names {
@@ -380,7 +380,7 @@ func TestEnforce(t *testing.T) {
 			attached.Addresses = append(attached.Addresses,
 				agentapi.Address{Prefix: netip.PrefixFrom(netip.MustParseAddr(ip), 24)})
 		}
-		if name == "a" { // the API server does not know its addresses yet
+		if name == "a" { // the API server does not know the addresses of this pod yet
 			p.Status.PodIPs = nil
 		}
 		change(changeOf(&attached))
@@ -425,7 +425,7 @@ func TestEnforce(t *testing.T) {
 			passed++
 		}
 		if x.want == "" {
-			if err := in(n.space("node"), func() error { // as "nft flush ruleset" does
+			if err := in(n.space("node"), func() error { // the same as "nft flush ruleset"
 				conn, err := nftables.New()
 				if err == nil {
 					conn.FlushRuleset()
@@ -438,7 +438,7 @@ func TestEnforce(t *testing.T) {
 			expect(x.what+", and a firewall was loaded anew", x.want)
 		}
 	}
-	for family := range 2 { // c's addresses; no policy selects c
+	for family := range 2 { // the addresses of c; no policy selects c
 		if err := in(n.space("d"), func() error {
 			conn, err := net.DialTimeout("tcp", net.JoinHostPort(addresses(2)[family], "8080"), 10*time.Second)
 			if err == nil {

@@ -24,14 +24,16 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// envSuite runs the suite, which takes minutes. Its value is the pods' family, 4 or 6.
+// envSuite is an environment variable that enables the suite, which takes minutes. Its value is the
+// pods' address family, 4 or 6.
 const envSuite = "NETCRAQ_POLICY_SUITE"
 
 // TestSuite runs Cyclonus, the suite from which SIG Network's policy-assistant was made. Cyclonus
 // makes policies and changes labels, namespaces and pods. Each of nine pods in three namespaces
-// connects to each at two ports over TCP and UDP, and Cyclonus compares the results with its own
-// model of NetworkPolicy. Here its cluster is a node of network namespaces, with the fake API
-// server of netcraq-policies. There are no Services, so it probes addresses, not names.
+// connects to each of these pods, at two ports over TCP and UDP. Cyclonus compares the results with
+// its own model of NetworkPolicy. In this test, the cluster is a node made of network namespaces,
+// with the fake API server of netcraq-policies. There are no Services, so Cyclonus probes
+// addresses, and not names.
 func TestSuite(t *testing.T) {
 	family := os.Getenv(envSuite)
 	if family != "4" && family != "6" {
@@ -46,7 +48,7 @@ func TestSuite(t *testing.T) {
 			spaces = append(spaces, ns+name)
 		}
 	}
-	spaces = append(spaces, "xd", "y-2a", "y-2b") // test cases create these
+	spaces = append(spaces, "xd", "y-2a", "y-2b") // test cases create these pods
 	n := newNode(t, spaces...)
 	for _, s := range spaces {
 		for _, port := range ports {
@@ -68,7 +70,7 @@ func TestSuite(t *testing.T) {
 	interpreter := connectivity.NewInterpreter(k, resources, &connectivity.InterpreterConfig{
 		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, IgnoreLoopback: true,
 		KubeProbeRetries: 5, JobTimeoutSeconds: 1})
-	// Without the examples, which Cyclonus leaves out by default, too.
+	// Cyclonus also omits the examples by default.
 	without := []string{generator.TagExample}
 	cases := generator.NewTestCaseGenerator(false, c.IP, namespaces, nil, without).GenerateTestCases()
 	if len(cases) < 100 {
@@ -138,10 +140,10 @@ type testCluster struct {
 	n      *node
 	e      *enforcer
 	family int
-	spaces []string // the index is the pod's number
+	spaces []string // the index of an element is the pod's number
 
 	mu         sync.Mutex
-	asked      map[string]int // attempts since the last change, by command
+	asked      map[string]int // number of attempts since the last change, by command
 	namespaces map[string]*corev1.Namespace
 	pods       map[string]*corev1.Pod
 	policies   map[string]*networking.NetworkPolicy
@@ -150,7 +152,7 @@ type testCluster struct {
 
 var errNone = errors.New("there is none")
 
-// put stores an object, and sends the change to the enforcer if there is one.
+// put stores an object. If there is an enforcer, it also sends the change to the enforcer.
 func put[T any](k *testCluster, all map[string]*T, key string, object *T, c *change) (*T, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +163,7 @@ func put[T any](k *testCluster, all map[string]*T, key string, object *T, c *cha
 	return object, k.change(*c)
 }
 
-// change sends a change to the enforcer. The caller holds k.mu.
+// change sends a change to the enforcer process. The caller holds k.mu.
 func (k *testCluster) change(c change) error {
 	k.asked = map[string]int{}
 	return k.e.change(c)
@@ -195,7 +197,7 @@ func (k *testCluster) remove(key string, c *change) error {
 	return k.change(*c)
 }
 
-// within lists the objects of a namespace.
+// within returns the objects in a namespace.
 func within[T any](k *testCluster, all map[string]*T, namespace string) (list []T, _ error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -242,7 +244,7 @@ func (k *testCluster) GetAllNamespaces() (*corev1.NamespaceList, error) {
 func (k *testCluster) CreateNetworkPolicy(p *networking.NetworkPolicy) (*networking.NetworkPolicy, error) {
 	p = p.DeepCopy()
 	tcp := corev1.ProtocolTCP
-	fill := func(ports []networking.NetworkPolicyPort) { // sets defaults, as an API server does
+	fill := func(ports []networking.NetworkPolicyPort) { // fill sets the default values, as an API server does
 		for i := range ports {
 			if ports[i].Protocol == nil {
 				ports[i].Protocol = &tcp
@@ -333,15 +335,16 @@ func (k *testCluster) GetPodsInNamespace(ns string) ([]corev1.Pod, error) {
 	return within(k, k.pods, ns)
 }
 
-// ExecuteRemoteCommand makes the connection that /agnhost connect ADDRESS --timeout=...
-// --protocol=... would make in the pod.
+// ExecuteRemoteCommand makes the same connection that this command would make in the pod: /agnhost
+// connect ADDRESS --timeout=... --protocol=...
 func (k *testCluster) ExecuteRemoteCommand(ns, pod, _ string, command []string) (string, string, error, error) {
 	protocol := strings.TrimPrefix(command[len(command)-1], "--protocol=")
 	if len(command) != 5 || command[1] != "connect" || (protocol != "tcp" && protocol != "udp") {
 		return "", "", nil, fmt.Errorf("this is no pod for %v", command)
 	}
-	// A connection without an answer counts as blocked. Cyclonus repeats unexpected results; the
-	// patience then grows, so that a busy machine has time to resend a SYN.
+	// A connection without an answer counts as blocked. Cyclonus repeats a command if its result is
+	// unexpected. The timeout grows with each repetition, so that a busy machine has time to resend
+	// a SYN.
 	key := ns + "/" + pod + " " + strings.Join(command, " ")
 	k.mu.Lock()
 	patience := 400*time.Millisecond + time.Duration(k.asked[key])*time.Second

@@ -22,28 +22,30 @@ import (
 )
 
 // unselected tells the kernel which pods of a node no policy selects, so that their packets do not
-// wait for judgement. A pod is included only if the agent, which made its interface, and the API
-// server agree about the pod. All other pods' packets are judged.
+// wait for judgement. A pod counts as unselected only if the agent, which has made the pod's
+// interface, and the API server agree about it. The packets of all other pods are judged.
 type unselected struct {
 	node     string
 	agent    podaddresses.Lister
 	pods     corelisters.PodLister
 	policies networkinglisters.NetworkPolicyLister
-	changed  chan struct{} // capacity 1: something may have changed
+	changed  chan struct{} // signals, with room for one signal, that something may have changed
 
-	records []agentapi.Record // the agent's last answer
-	written []string          // the list that the kernel has
+	records []agentapi.Record // last answer of the agent
+	written []string          // list of interfaces that the kernel has
 	at      time.Time
 }
 
 const (
-	// agentEvery is the interval between requests to the agent.
+	// agentEvery is the interval between two requests to the agent.
 	agentEvery = time.Second
-	// agentPatience is the timeout of a request to the agent, which delays changes of policies.
+	// agentPatience is the timeout of a request to the agent. Such a request delays changes of
+	// policies.
 	agentPatience = 200 * time.Millisecond
 )
 
-// newUnselected watches pods and policies. Call it before the informers are started.
+// newUnselected makes an unselected, which watches pods and policies. Call it before the informers
+// are started.
 func newUnselected(factory informers.SharedInformerFactory, agent podaddresses.Lister,
 	node string) (*unselected, error) {
 	u := &unselected{node: node, agent: agent, pods: factory.Core().V1().Pods().Lister(),
@@ -66,15 +68,15 @@ func newUnselected(factory informers.SharedInformerFactory, agent podaddresses.L
 	return u, err
 }
 
-// run keeps the kernel's set up to date until ctx ends, and then empties it, because later policies
-// are not known. The informers must be in sync.
+// run keeps the kernel's set up to date until ctx ends. It then empties the set, because this
+// process will not know of later policies. The informers must be in sync.
 func (u *unselected) run(ctx context.Context) {
 	tick := time.NewTicker(agentEvery)
 	defer tick.Stop()
 	told := ""
 	for ctx.Err() == nil {
 		err := u.write(ctx)
-		if errors.Is(err, unix.ENOENT) { // someone has removed the tables, and Rules.Keep restores them
+		if errors.Is(err, unix.ENOENT) { // someone has removed the tables, and Rules.Keep will restore them
 			err = nil
 		}
 		if err != nil && err.Error() != told {
@@ -92,12 +94,12 @@ func (u *unselected) run(ctx context.Context) {
 	}
 }
 
-// write writes the set to the kernel if it has changed or is about to expire.
+// write writes the set of interfaces to the kernel if it has changed or is about to expire.
 func (u *unselected) write(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, agentPatience)
 	records, err := u.agent.Attachments(asked)
 	cancel()
-	if err == nil { // otherwise the last answer counts: no other interface reuses such a name
+	if err == nil { // after an error, the last answer stays valid, because no other interface reuses such a name
 		u.records = records
 	}
 	now := u.interfaces()
@@ -105,14 +107,14 @@ func (u *unselected) write(ctx context.Context) error {
 		return nil
 	}
 	if err := queue.SetUnselected(now); err != nil {
-		u.at = time.Time{} // the kernel's set is unknown
+		u.at = time.Time{} // the content of the kernel's set is unknown
 		return err
 	}
 	u.written, u.at = now, time.Now()
 	return nil
 }
 
-// interfaces are the interfaces of pods that no policy selects, sorted.
+// interfaces returns the names of the interfaces of pods that no policy selects, sorted.
 func (u *unselected) interfaces() (names []string) {
 	for _, r := range u.records {
 		pod, err := u.pods.Pods(r.Pod.Namespace).Get(r.Pod.Name)
@@ -125,7 +127,7 @@ func (u *unselected) interfaces() (names []string) {
 	return slices.Compact(names)
 }
 
-// selected reports whether a policy selects a pod, or may.
+// selected reports whether a policy selects a pod, or may select it.
 func (u *unselected) selected(pod *corev1.Pod) bool {
 	policies, err := u.policies.NetworkPolicies(pod.Namespace).List(labels.Everything())
 	if err != nil {

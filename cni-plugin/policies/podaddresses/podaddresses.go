@@ -1,6 +1,7 @@
 // Package podaddresses tells kube-network-policies which pod has an address. Kubernetes guarantees
-// that policies apply to a pod before its first process runs, but the API server learns a pod's
-// addresses seconds later. The node's agent knows them at once, because it makes the interfaces.
+// that policies apply to a pod before the pod's first process runs. But the API server learns a
+// pod's addresses seconds later. The node's agent knows the addresses at once, because it makes the
+// interfaces.
 package podaddresses
 
 import (
@@ -19,38 +20,40 @@ import (
 )
 
 const (
-	// pendingIndex lists the node's pods whose addresses the API server does not know, under
-	// pendingValue.
+	// pendingIndex is an index of pods. Under pendingValue it lists the node's pods whose addresses
+	// the API server does not know.
 	pendingIndex = "netcraqPending"
 	pendingValue = "here"
 
-	// soon is the maximum age of the agent's list while pods of the node start. It is less than the
-	// time from the end of ADD to a container's first process.
+	// soon is the maximum age of the agent's list while a pod of the node starts. It is shorter
+	// than the time between the end of ADD and the first process of the container.
 	soon = 20 * time.Millisecond
-	// later is the maximum age otherwise, for sandboxes that are recreated with other addresses.
+	// later is the maximum age of the agent's list at all other times. It is needed for sandboxes
+	// that are made again with other addresses.
 	later = time.Second
-	// patience is the timeout of a request to the agent, which delays connections.
+	// patience is the timeout of a request to the agent. Such a request delays connections.
 	patience = 200 * time.Millisecond
-	// between is the minimum time between two reports of a failure.
+	// between is the minimum time between two log messages about a failure.
 	between = time.Minute
 )
 
-// errNobody makes the library treat an address as belonging to no pod. For an empty list it would
-// call its NRI plugin, without checking that it has one.
+// errNobody makes the library treat an address as belonging to no pod. If the library gets an empty
+// list instead, it calls its NRI plugin without checking that it has one.
 var errNobody = errors.New("no pod has this address")
 
-// Lister lists the attachments of a node: an agent's client.
+// Lister lists the attachments of a node. A client of the agent implements it.
 type Lister interface {
 	Attachments(ctx context.Context) ([]agentapi.Record, error)
 }
 
-// Informer is an informer of pods for lookups by address, which also uses the agent's list.
+// Informer is an informer for looking up pods by address. It also uses the agent's list of
+// attachments.
 type Informer struct {
 	coreinformers.PodInformer
 	index *indexer
 }
 
-// New makes an Informer for a node. Call it before the informer is started.
+// New makes an Informer for the pods of a node. Call it before the informer is started.
 func New(pods coreinformers.PodInformer, node string, agent Lister) (*Informer, error) {
 	err := pods.Informer().AddIndexers(cache.Indexers{pendingIndex: func(object any) ([]string, error) {
 		pod, ok := object.(*corev1.Pod)
@@ -65,7 +68,7 @@ func New(pods coreinformers.PodInformer, node string, agent Lister) (*Informer, 
 	return &Informer{pods, &indexer{Indexer: pods.Informer().GetIndexer(), agent: agent}}, nil
 }
 
-// Informer returns the shared informer, with this package's index.
+// Informer returns the shared informer. Its index is this package's index.
 func (i *Informer) Informer() cache.SharedIndexInformer {
 	return sharedInformer{i.PodInformer.Informer(), i.index}
 }
@@ -82,18 +85,18 @@ type indexer struct {
 	agent Lister
 
 	mu    sync.Mutex
-	local map[netip.Addr]string // namespace/name of the pods that the agent has attached
+	local map[netip.Addr]string // namespace/name of the pods that the agent has attached, by address
 	asked time.Time
 	told  time.Time
 }
 
-// ended reports whether a pod's processes have ended for good. Its status keeps its addresses,
-// which another pod may have by now.
+// ended reports whether the processes of a pod have ended for good. The pod's status still has its
+// addresses, although another pod may have them by now.
 func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// ByIndex returns the pods with an address: the library's only index is that of addresses.
+// ByIndex returns the pods with an address. The library's only index is the index of addresses.
 func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	if name == pendingIndex {
 		return x.Indexer.ByIndex(name, address)
@@ -126,8 +129,8 @@ func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	return nil, errNobody
 }
 
-// attached is the pod to which the node's agent has given an address, or nil. It uses an answer of
-// the agent up to a given age.
+// attached returns the pod to which the node's agent has given an address, or nil. It uses an
+// answer of the agent that is at most as old as age.
 func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -153,8 +156,8 @@ func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	return pod
 }
 
-// ask requests the attachments from the agent. If the agent does not answer, its last answer stays
-// valid.
+// ask requests the list of attachments from the agent. If the agent does not answer, its last
+// answer stays valid.
 func (x *indexer) ask(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

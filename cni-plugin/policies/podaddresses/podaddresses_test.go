@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// agent is a fake agent with given records, which counts requests.
+// agent is a fake agent that has records and counts requests.
 type agent struct {
 	records []agentapi.Record
 	err     error
@@ -43,9 +43,9 @@ func pod(name string, phase corev1.PodPhase, addresses ...string) *corev1.Pod {
 	return p
 }
 
-const byAddress = "podIPKeyIndex" // the library's name
+const byAddress = "podIPKeyIndex" // the name of the library's index
 
-// index makes the indexer that the library gets, with the library's index.
+// index returns the indexer that the library gets, with the library's index.
 func index(t *testing.T, a *agent, pods ...*corev1.Pod) cache.Indexer {
 	t.Helper()
 	shared := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Pods()
@@ -69,7 +69,7 @@ func index(t *testing.T, a *agent, pods ...*corev1.Pod) cache.Indexer {
 	return i.Informer().GetIndexer()
 }
 
-// whose is the name of the pod with an address; "": no pod has it.
+// whose returns the name of the pod with an address, or "" if no pod has it.
 func whose(t *testing.T, x cache.Indexer, address string) string {
 	t.Helper()
 	found, err := x.ByIndex(byAddress, address)
@@ -93,12 +93,12 @@ func TestWhose(t *testing.T) {
 		pod("failed", corev1.PodFailed, "10.0.0.6"))
 	for address, want := range map[string]string{
 		"10.0.0.2":  "old",
-		"10.0.0.3":  "new", // only the agent knows it
+		"10.0.0.3":  "new", // only the agent knows this address
 		"fd00::3":   "new",
-		"10.0.0.5":  "again", // an ended pod had it before
+		"10.0.0.5":  "again", // an ended pod had this address before
 		"10.0.0.6":  "",
-		"10.0.0.7":  "", // the API server has no such pod
-		"10.0.0.8":  "", // no pod has it
+		"10.0.0.7":  "", // the API server has no pod with this name
+		"10.0.0.8":  "", // no pod has this address
 		"192.0.2.1": "",
 		"nonsense":  "",
 	} {
@@ -108,8 +108,8 @@ func TestWhose(t *testing.T) {
 	}
 }
 
-// TestAsked: the agent is asked seldom while no pod starts, and its last answer is used while it
-// does not answer.
+// TestAsked checks that the agent gets only few requests while no pod starts. While the agent does
+// not answer, its last answer must be used.
 func TestAsked(t *testing.T) { synctest.Test(t, asked) }
 
 func asked(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package queue makes packets wait in a kernel queue (nfnetlink_queue) until a program judges them.
-// It uses nftables' own statement (CONFIG_NFT_QUEUE) or, on kernels without it, the target of
-// iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables can run, too (CONFIG_NFT_COMPAT).
+// It uses nftables' own queue statement (CONFIG_NFT_QUEUE). On kernels without it, it uses the
+// target of iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables can also run
+// (CONFIG_NFT_COMPAT).
 package queue
 
 import (
@@ -18,14 +19,15 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// Table is the name of the tables, of ip and ip6.
+// Table is the name of the two tables, one for ip and one for ip6.
 const Table = "netcraq_policies"
 
-// families are the address families with a table.
+// families are the address families that have a table.
 var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 
-// target is xt_NFQUEUE, revision 3 (struct xt_NFQ_info_v3 of linux/netfilter/xt_NFQUEUE.h): the
-// queue's number, the number of queues, and flags.
+// target returns the iptables target NFQUEUE, revision 3 (struct xt_NFQ_info_v3 in
+// linux/netfilter/xt_NFQUEUE.h). Its fields are the queue's number, the number of queues, and
+// flags.
 func target(number uint16, failOpen bool) *expr.Target {
 	const bypass = 1
 	info := binaryutil.NativeEndian.PutUint16(number)
@@ -41,23 +43,23 @@ func target(number uint16, failOpen bool) *expr.Target {
 
 // Rules are the kernel's rules for the first packets of connections.
 type Rules struct {
-	// Number is the queue's number.
+	// Number is the number of the kernel's queue.
 	Number uint16
-	// Prefix begins the names of pods' interfaces.
+	// Prefix is the prefix of the names of pods' interfaces.
 	Prefix string
 	// FailOpen lets connections pass while no process listens at the queue. Otherwise they are
 	// dropped.
 	FailOpen bool
 	// Rate is the maximum number of packets a second that the queue takes from one address of a pod
-	// of this node. From any other address it takes farTimes as many. The kernel drops the rest. 0:
-	// no limit.
+	// of this node. From any other address, it takes farTimes as many. The kernel drops packets
+	// above this rate. 0 means no limit.
 	Rate uint32
 }
 
-// An address outside of this node may have farTimes the rate of a pod of this node, because a node
-// replaces the addresses of a Service's clients by its own. The burst of a source is a quarter of a
-// second's packets, but at most maxBurst, because the queue has 1,024 places. The kernel remembers
-// maxSources sources of each kind for sourceLasting.
+// An address outside of this node may have farTimes the rate of a pod of this node, because another
+// node replaces the addresses of a Service's clients by its own. A source may send a burst of as
+// many packets as in a quarter of a second, but at most maxBurst, because the queue has 1,024
+// places. The kernel remembers maxSources sources of each kind for sourceLasting.
 const (
 	farTimes      = 4
 	maxBurst      = 500
@@ -65,33 +67,34 @@ const (
 	sourceLasting = 10 * time.Second
 )
 
-// Lasting is the lifetime of SetUnselected's list. A process that does not repeat it has ended, so
-// new policies would be missed.
+// Lasting is the lifetime of the list that SetUnselected writes. A process that does not write the
+// list again has ended, and so would miss new policies.
 const Lasting = 30 * time.Second
 
-// unselected is the set that SetUnselected writes.
+// unselected is the name of the set that SetUnselected writes.
 const unselected = "unselected"
 
-// toSwitch is the node's own interface to its switch (package nodeswitch). Its name has the prefix
-// of pods' interfaces.
+// toSwitch is the node's own interface to its switch (package nodeswitch). It is not a pod's
+// interface, although its name has the same prefix.
 const toSwitch = "ncqnode"
 
-// Operands of rules (linux/netfilter/nf_tables.h: NFT_META_IIFKIND, NFT_META_OIFKIND), and the kind
-// of tunnel interfaces. For nftables an encapsulated packet comes from the tunnel's interface, and
-// the names of tunnels between switches have the prefix of pods' interfaces.
+// Operands of rules (NFT_META_IIFKIND and NFT_META_OIFKIND in linux/netfilter/nf_tables.h), and the
+// kind of tunnel interfaces. For nftables an encapsulated packet comes from the tunnel's interface,
+// and the names of tunnels between switches have the prefix of pods' interfaces.
 const (
 	metaIIFKind = 26
 	metaOIFKind = 27
 	tunnelKind  = "vxlan"
 )
 
-// Apply makes a queue's listener judge the first packet of each connection from or to a pod of this
-// node, at the point where the node routes it: after services' addresses are replaced by pods', and
-// before the source changes. These pass unjudged: link messages of IPv6 (Neighbor Discovery,
-// Multicast Listener Discovery), packets of root's processes on the node (kubelet's probes),
-// packets of an accepted connection, and packets of SetUnselected's pods. Packets over their
-// source's rate are dropped before the queue, so that one source cannot fill it. Apply replaces
-// existing rules atomically, and empties SetUnselected's list. by names the kernel's mechanism.
+// Apply makes the process that listens at the queue judge the first packet of each connection from
+// or to a pod of this node. This happens when the node routes the packet, after the kernel has
+// replaced a service's address by a pod's, and before it changes the source. The following packets
+// pass unjudged: link messages of IPv6 (Neighbor Discovery, Multicast Listener Discovery), packets
+// of root's processes on the node (kubelet's probes), packets of an accepted connection, and
+// packets of SetUnselected's pods. The kernel drops packets above their source's rate before the
+// queue, so that one source cannot fill the queue. Apply replaces existing rules atomically, and
+// empties SetUnselected's list. by names the kernel's mechanism.
 func (r Rules) Apply() (by string, err error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -101,8 +104,8 @@ func (r Rules) Apply() (by string, err error) {
 }
 
 // Keep restores Apply's rules in the calling thread's network namespace whenever someone deletes
-// them, until ctx ends, and calls restored after each attempt. It returns at once. After ended is
-// closed it restores nothing. A restoration empties SetUnselected's list.
+// them, until ctx ends, and calls restored after each attempt. It runs in the background. After
+// ended is closed, it restores nothing. A restoration empties SetUnselected's list.
 func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan struct{}, err error) {
 	return nftwatch.Watch(ctx, func() {
 		conn, err := nftables.New()
@@ -117,7 +120,7 @@ func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan str
 	})
 }
 
-// applyBy is Apply over a given connection.
+// applyBy is like Apply, on a given connection.
 func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 	if r.Prefix == "" || len(r.Prefix) >= unix.IFNAMSIZ {
 		return "", fmt.Errorf("interfaces have names of 1 to %d bytes, which do not begin with %q", unix.IFNAMSIZ-1, r.Prefix)
@@ -140,8 +143,9 @@ func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 }
 
 // SetUnselected replaces the list of interfaces of pods that no policy selects. A packet between
-// two such pods, or between one and an address that is not a pod of this node, is not judged. The
-// list expires after Lasting. The error is unix.ENOENT if the rules do not exist.
+// two such pods is not judged. Neither is a packet between such a pod and an address that is not a
+// pod of this node. The list expires after Lasting. The error is unix.ENOENT if the rules do not
+// exist.
 func SetUnselected(interfaces []string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -166,25 +170,25 @@ func SetUnselected(interfaces []string) error {
 
 func unselectedSet(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: t, Name: unselected, KeyType: nftables.TypeIFName, HasTimeout: true,
-		KeyByteOrder: binaryutil.NativeEndian} // so that nft list shows the names
+		KeyByteOrder: binaryutil.NativeEndian} // makes nft list show the names
 }
 
-// interfaceName is an interface's name in the form that the kernel compares.
+// interfaceName returns the name of an interface in the form that the kernel compares.
 func interfaceName(name string) []byte {
 	return append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...)
 }
 
-// ofALink are the types of ICMPv6 messages that IPv6 needs on a link, and their hop limit there:
-// Multicast Listener Discovery (RFC 2710, RFC 3810), from a link-local address, and Neighbor
-// Discovery (RFC 4861). No router forwards these. With another hop limit or source they are
+// ofALink has the types of ICMPv6 messages that IPv6 needs on a link, with their hop limit. These
+// are Multicast Listener Discovery (RFC 2710, RFC 3810), from a link-local address, and Neighbor
+// Discovery (RFC 4861). No router forwards such messages. With another hop limit or source they are
 // ordinary packets, to which policies apply.
 var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
 
-// apply writes the tables; judge is the statement that queues a packet.
+// apply writes the tables. judge is the statement that puts a packet into the queue.
 func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	for _, family := range families {
 		t := &nftables.Table{Family: family, Name: Table}
-		conn.AddTable(t) // so that DelTable finds one to delete
+		conn.AddTable(t) // if the table does not exist, DelTable would fail
 		conn.DelTable(t)
 		conn.AddTable(t)
 		free := unselectedSet(t)
@@ -197,7 +201,7 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 		}
 		c := conn.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPostrouting,
-			// The library's own chain, which has no rate limit, comes next (-5). On kernels with
+			// The next chain (-5) is the library's own, which has no rate limit. On kernels with
 			// CONFIG_NFT_QUEUE it queues the same packets again.
 			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 6)})
 		rule := func(exprs ...expr.Any) { conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: exprs}) }
@@ -210,7 +214,7 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 					&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{of.first}, ToData: []byte{of.last}},
 					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 7, Len: 1},
 					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{of.hopLimit}}}
-				if of.hopLimit < 255 { // a router may have decremented a larger one
+				if of.hopLimit < 255 { // a router may have decremented a larger hop limit
 					exprs = append(exprs,
 						&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 8, Len: 2},
 						&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xc0},
@@ -238,7 +242,7 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	return nil
 }
 
-// ofPod matches a pod's interface, and leaves its name in register 1.
+// ofPod matches packets at a pod's interface, and leaves the interface's name in register 1.
 func (r Rules) ofPod(key expr.MetaKey) []expr.Any {
 	kind := expr.MetaKey(metaIIFKind)
 	if key == expr.MetaKeyOIFNAME {
@@ -251,7 +255,8 @@ func (r Rules) ofPod(key expr.MetaKey) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(toSwitch)}}
 }
 
-// queue makes the chain for packets to be judged, which drops those over their source's rate.
+// queue makes the chain for packets that must be judged. The chain drops packets above their
+// source's rate.
 func (r Rules) queue(conn *nftables.Conn, t *nftables.Table, judge expr.Any) (*nftables.Chain, error) {
 	c := conn.AddChain(&nftables.Chain{Table: t, Name: "queue"})
 	source := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}

@@ -53,7 +53,8 @@ func in(t *testing.T, space string, f func() error) error {
 	return <-done
 }
 
-// judge accepts only connections to the permitted port, until end is called.
+// judge starts a judge that accepts only connections to the permitted port. It runs until end is
+// called.
 func judge(t *testing.T, space string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -82,8 +83,8 @@ func judge(t *testing.T, space string) (end func()) {
 	return func() { cancel(); nf.Close() }
 }
 
-// icmp reports whether a pod's ICMPv6 message arrives at another pod. It waits longer if it expects
-// the message.
+// icmp reports whether an ICMPv6 message of a pod arrives at another pod. It waits longer if it
+// expects the message.
 func icmp(t *testing.T, from, to, address string, kind byte, hops int, expected bool) bool {
 	t.Helper()
 	var l net.PacketConn
@@ -132,8 +133,8 @@ func icmp(t *testing.T, from, to, address string, kind byte, hops int, expected 
 	return false
 }
 
-// TestApply: packets between pods of a node are judged, in both families. They do not pass without
-// a judge. Packets between the node's own interfaces are not judged.
+// TestApply checks that packets between pods of a node are judged, in both address families. They
+// must not pass without a judge. Packets between the node's own interfaces are not judged.
 func TestApply(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -243,7 +244,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("%s: it is not as is judged", address)
 		}
 	}
-	// Messages for one link do not bypass policies, whatever their hop limit.
+	// Messages for one link must not bypass policies, whatever their hop limit is.
 	for _, kind := range []byte{130, 131, 132, 133, 134, 135, 136, 137, 143} {
 		for _, hops := range []int{2, 64, 255} {
 			if icmp(t, spaces[1], spaces[2], b[1], kind, hops, false) {
@@ -251,7 +252,7 @@ func TestApply(t *testing.T) {
 			}
 		}
 	}
-	for i, address := range []string{"10.3.0.2", "fd00:3::2"} { // to and from outside of the node
+	for i, address := range []string{"10.3.0.2", "fd00:3::2"} { // packets to and from an address outside of the node
 		if !passes(spaces[1], other, address, allowed, long) || passes(spaces[1], other, address, denied, short) {
 			t.Errorf("%s: it is not as is judged", address)
 		}
@@ -264,7 +265,7 @@ func TestApply(t *testing.T) {
 	if !passes(spaces[1], spaces[2], b[0], denied, long) {
 		t.Error("nobody judges, and nothing passes, with failOpen")
 	}
-	for range 2 { // the second time there is nothing to remove
+	for range 2 { // the second time, there is nothing to remove
 		if err := in(t, node, Remove); err != nil {
 			t.Error(err)
 		}
@@ -281,8 +282,8 @@ func TestApply(t *testing.T) {
 	t.Logf("packets are queued by %s here", by)
 }
 
-// TestTunnels: a node's tunnel packets, with pods' packets or the switch's frames inside, are not
-// judged as a pod's, and do not count for any pod's rate.
+// TestTunnels checks that a node's tunnel packets, with pods' packets or the switch's frames
+// inside, are not judged like a pod's packets. They must not count for any pod's rate.
 func TestTunnels(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -293,7 +294,7 @@ func TestTunnels(t *testing.T) {
 		sh(t, "ip netns add "+s)
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", s).Run() })
 	}
-	// The bridge stands for the switch: it forwards frames unchanged.
+	// The bridge replaces the switch. It forwards frames unchanged.
 	sh(t, fmt.Sprintf(`ip -n %[1]s link add eth0 type veth peer name eth0 netns %[3]s
 		ip -n %[1]s addr add 10.9.0.1/24 dev eth0; ip -n %[1]s link set eth0 up
 		ip -n %[3]s addr add 10.9.0.2/24 dev eth0; ip -n %[3]s link set eth0 up
@@ -336,7 +337,7 @@ func TestTunnels(t *testing.T) {
 		}
 		_ = wire.SetReadDeadline(time.Now().Add(time.Millisecond))
 		for err := error(nil); err == nil; {
-			_, _, err = wire.ReadFrom(make([]byte, 2000)) // skip packets from before the rules
+			_, _, err = wire.ReadFrom(make([]byte, 2000)) // skips packets from before the rules
 		}
 		if !arrives() {
 			t.Errorf("with a rate of %d and nobody who judges, a tunnel's packet does not leave the node", rate)
@@ -344,7 +345,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestKeep: when a reloaded firewall removes the tables, Keep restores them at once, until it ends.
+// TestKeep simulates a firewall that is reloaded and so removes the tables. Keep must restore them
+// at once, until it ends.
 func TestKeep(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -383,7 +385,7 @@ func TestKeep(t *testing.T) {
 	}
 	flush := func() {
 		t.Helper()
-		if err := in(t, node, func() error { // as "nft flush ruleset" does
+		if err := in(t, node, func() error { // the same as "nft flush ruleset"
 			conn, err := nftables.New()
 			if err != nil {
 				return err

@@ -13,11 +13,12 @@ import (
 
 // Every placed key has been written, if only with a tombstone. But if all members of a chain were
 // restarted (chain.lost), its slots have version 0. A client that knows keys by name cannot tell
-// such a key from one that has just moved away, so it asks again and again. A tombstone tells the
-// client, and everyone who watches the key, that the value is gone. It is newer than everything
-// that was lost, because its epoch is. It is written by CAS on version 0, so it replaces nothing.
+// such a key from one that has just moved away, so the client repeats its request again and again.
+// A tombstone tells the client, and everyone who watches the key, that the value is gone. The
+// tombstone is newer than everything that was lost, because it has a later epoch. It is written by
+// CAS on version 0, so it replaces no value.
 
-// mayBeLost returns the indexes of those keys that must be buried if all members have lost them.
+// mayBeLost returns the indexes of the keys that must be buried if all members have lost them.
 func (c *Chain) mayBeLost(keys []Key) map[int]bool {
 	lost := map[int]bool{}
 	for i, k := range keys {

@@ -13,30 +13,30 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Filling a switch (docs/protocol.md, "Recovery"). If both switches let the controller read their
-// registers, the controller compares the registers, in a few requests. Otherwise it sends a FETCH
-// for each slot and session to each of the two. In both cases it writes differences by SYNC, which
-// keeps newer content.
+// This file fills a switch (docs/protocol.md, "Recovery"). If both switches let the controller read
+// their registers, the controller compares the registers, in a few requests. Otherwise it sends a
+// FETCH for each slot and session to both switches. In both cases it writes the differences by
+// SYNC, which keeps newer content.
 
-// copyTimeout bounds one copy, and compareTimeout one comparison. During a comparison no client
-// can write or, if writes pass the compared switch, they wait if that switch hangs.
+// copyTimeout bounds one copy, and compareTimeout bounds one comparison. If the compared switch
+// hangs, clients cannot write until the comparison ends.
 const (
 	copyTimeout    = 60 * time.Second
 	compareTimeout = 5 * time.Second
 )
 
-// A copy runs in rounds, because clients write meanwhile. It ends when so few slots and sessions
-// differ that checking each takes no time, or after a maximum number of rounds.
+// A copy runs in rounds, because clients write meanwhile. The copy ends when so few slots and
+// sessions differ that checking each of them takes no time, or after a maximum number of rounds.
 const (
 	copyRounds = 8
 	fewDiffer  = 64
 )
 
 // held is the joiner's content at the end of the copy, in the configuration of an epoch. The joiner
-// keeps that content or something newer for as long as it is the joiner: SYNC and ACK only ever
-// raise a slot's version, and a joiner that loses its connection is given up. So once writes have
-// stopped it is enough to read the donor, and to read the joiner only where the donor has more than
-// held. This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
+// keeps that content or something newer for as long as it is the joiner. SYNC and ACK only raise a
+// slot's version, and a joiner that loses its connection is given up. So once writes have stopped,
+// the controller reads the donor, and reads the joiner only where the donor has more than held.
+// This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
 // milliseconds.
 type held struct {
 	epoch uint16
@@ -46,11 +46,11 @@ type held struct {
 // Copy fills a switch, or compares it. It returns how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has the content that the donor had at the first read: the chain
-// is frozen, so nothing of this chain has been added since. Sessions' records are different because
-// they belong to all chains: if the donor is in other chains as well, its records keep changing
-// with those chains' writes. If a session's record names a later request than the first read found,
-// the earlier request was answered.
+// A comparison ends when the joiner has the content that the donor had at the first read. The chain
+// is frozen, so nothing of this chain has been added since. Sessions' records are different,
+// because they belong to all chains. If the donor is also in other chains, its records keep
+// changing with those chains' writes. That does no harm: if a session's record names a later
+// request than the first read found, the earlier request was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -70,7 +70,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		return 0, 0, err
 	}
 	for _, k := range slices.Clone(keys) {
-		if k.State == keyspace.Moving { // it is not known which of the key's KEY_IDs the donor has
+		if k.State == keyspace.Moving { // it is unknown which of the key's KEY_IDs the donor has
 			k.ID = k.Alias
 			keys = append(keys[:len(keys):len(keys)], k)
 		}
@@ -92,7 +92,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 		d := beyond(at, h.look)
 		keys, sessions = d.keys, d.sessions
 	}
-	var frozen []record // sessions' records, at the donor's first read
+	var frozen []record // the sessions' records at the donor's first read
 	for round = 1; ; round++ {
 		var looks [2]look
 		if err := c.ForEach(ctx, 2, 2, func(ctx context.Context, i int) (err error) {
@@ -107,7 +107,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 			}
 			for i, at := range looks[1].records {
 				if at.after(frozen[i]) {
-					looks[0].records[i] = at // a superset of what is needed
+					looks[0].records[i] = at // the joiner's later record includes everything that is needed
 				}
 			}
 		}
@@ -136,9 +136,9 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 }
 
 // catchUp fills a switch that writes pass on their way to the donor, which is the tail. The switch
-// gets every later write before the donor does. So once it has, for each slot and session, the
-// content that the donor had at the first read, or something newer, it lacks nothing that was ever
-// committed. This ends however many writes there are.
+// gets every later write before the donor does. So the switch lacks no committed write once it has,
+// for each slot and session, the content of the donor's first read or something newer. catchUp ends
+// even if clients never stop writing.
 func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, keys []Key,
 	sessions []uint16) (written, round int, differed *difference, err error) {
 	had, err := c.look(ctx, donor, epoch, keys, sessions)
@@ -167,7 +167,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 		}
 		had = differed.donor()
 		for i, r := range differed.records {
-			if r[0].foreign(r[1]) { // it has recorded no write of the session so far
+			if r[0].foreign(r[1]) { // the switch has recorded no write of the session so far
 				r, err := donor.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, had.sessions[i])
 				if err != nil {
 					return written, round, differed, err
@@ -175,13 +175,14 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 				had.records[i] = record{r.Request, r.Version}
 			}
 		}
-		for i := len(had.keys) - 1; i >= 0; i-- { // see the documentation of Copy
+		for i := len(had.keys) - 1; i >= 0; i-- { // as in Copy, skip keys that have no slot at the donor
 			if slotless[had.keys[i].ID] {
 				had.keys, had.versions = slices.Delete(had.keys, i, i+1), slices.Delete(had.versions, i, i+1)
 			}
 		}
 	}
-	// Registers do not carry an epoch. A switch that was restarted meanwhile has none.
+	// Registers do not carry an epoch. A switch that was restarted meanwhile has no epoch, so the
+	// epochs are checked.
 	for _, s := range []*Switch{donor, to} {
 		if _, err := s.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, 1); err != nil {
 			return written, round, differed, err
@@ -190,8 +191,8 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	return written, round, differed, nil
 }
 
-// missed returns the donor's content that another switch lacks, or has only in an older version,
-// accepted or not.
+// missed returns the donor's content that another switch lacks, or of which the switch has accepted
+// only an older version.
 func missed(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {
@@ -221,10 +222,10 @@ func (d *difference) donor() look {
 	return l
 }
 
-// placeKeys gives a switch the key_index entries of a chain's keys, and removes its other entries
-// of that chain. Keys that are being removed get their entries at the donor, too. The donor may
-// have deleted them already, and without the tombstone the switch would mistake a late copy of an
-// earlier write for the newest.
+// placeKeys gives a switch the key_index entries of a chain's keys, and removes the switch's other
+// entries of that chain. It also gives the donor entries for keys that are being removed. The donor
+// may have deleted its entries already. Without the tombstone, the switch would mistake a late copy
+// of an earlier write for the newest.
 func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) error {
 	var drop, want, removed []Entry
 	placed := map[wire.Key]bool{}
@@ -259,21 +260,21 @@ func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) er
 	return nil
 }
 
-// look is what a switch holds: the versions of slots, and sessions' records.
+// look is the content of a switch: the versions of slots, and the sessions' records.
 type look struct {
 	keys     []Key
-	versions []versions // of keys
+	versions []versions // versions of the keys' slots
 	sessions []uint16
-	records  []record // of sessions
+	records  []record // records of the sessions
 }
 
-// look reads slots and sessions of a switch: from its registers if it shows them, otherwise by a
-// FETCH for each.
+// look reads slots and sessions of a switch. It reads them from the switch's registers if the
+// switch shows these, and otherwise by a FETCH for each.
 func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
 	l := look{keys: keys, sessions: sessions}
 	together := 2
 	if at.noRegisters.Load() {
-		together = 1 // both reads together make at most the permitted number of exchanges at a time
+		together = 1 // each of the two reads may use half of the permitted exchanges
 	}
 	err := c.ForEach(ctx, 2, together, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
@@ -306,8 +307,8 @@ func beyond(donor, other look) *difference {
 	return d
 }
 
-// difference lists the slots and sessions in which a donor and another switch differ, and the
-// content of both.
+// difference lists the slots and sessions in which a donor and another switch differ, with the
+// content of both switches.
 type difference struct {
 	keys     []Key
 	versions [][2]versions
@@ -317,7 +318,7 @@ type difference struct {
 
 func (d *difference) count() int { return len(d.keys) + len(d.sessions) }
 
-// String describes the first slot and the first session in which they differ.
+// String describes the first slot and the first session in which the two switches differ.
 func (d *difference) String() string {
 	text := fmt.Sprintf("%d slots and %d sessions", len(d.keys), len(d.sessions))
 	if len(d.keys) > 0 {

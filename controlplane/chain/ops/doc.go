@@ -1,7 +1,7 @@
 // Package ops implements the procedures that chain.Machine requests, on switches: copying,
-// re-propagating, writing keys until they are clean, and draining. It also implements one that the
-// controller starts itself: moving keys. The procedures are plain blocking functions, and there is
-// only this implementation: the shipped controller runs them on goroutines over P4Runtime, and the
+// re-propagating, writing keys until they are clean, and draining. It also implements moving keys,
+// which the controller starts itself. The procedures are plain blocking functions, and this is
+// their only implementation. The shipped controller runs them on goroutines over P4Runtime, and the
 // simulator runs them as coroutines in simulated time, over switches that it makes fail.
 //
 //	chain.Machine ──▶ ops.Chain.{Copy, Redrive, WriteAll, Drain}

@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
-// TestEqualise: two chains that share a switch get their first keys at the same time. Each is made
-// equal alone: the second one looks for its own records only after the first is equal, and sees
-// that.
+// TestEqualise: two chains that share a switch get their first keys at the same time. Their members
+// are made equal one chain after the other. The second chain chooses its members only after the
+// first chain is equal, and knows that the first is equal.
 func TestEqualise(t *testing.T) { synctest.Test(t, equalsOneByOne) }
 
 func equalsOneByOne(t *testing.T) {
@@ -50,8 +50,8 @@ func equalsOneByOne(t *testing.T) {
 	}
 }
 
-// TestEmptiedMeanwhile: a chain is not equal if it loses its last key while it is being made equal,
-// or if that fails.
+// TestEmptiedMeanwhile: a chain does not count as equal if it loses its last key while its members'
+// records are being made equal, or if that work fails.
 func TestEmptiedMeanwhile(t *testing.T) { synctest.Test(t, emptiedMeanwhile) }
 
 func emptiedMeanwhile(t *testing.T) {

@@ -11,37 +11,37 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Moving a key to another chain (docs/protocol.md, "Moving keys"). The key gets a new KEY_ID
-// there, because a KEY_ID names its chain. A client that knows the key by name must look it up
-// again when the switch answers NOT_FOUND for the old KEY_ID.
+// This file moves a key to another chain (docs/protocol.md, "Moving keys"). The key gets a new
+// KEY_ID in that chain, because a KEY_ID names its chain. A client that knows the key by name must
+// look it up again when the switch answers NOT_FOUND for the old KEY_ID.
 
-// Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
-// calls the functions that it receives in a sequence of its own, in which they may use the
+// Keeper keeps the directory of keys, and makes chains carry out their machines' actions on keys.
+// It calls the functions that it receives one after the other. Only these functions may use the
 // directory.
 type Keeper interface {
 	Runtime
-	// Directory returns the directory, for use in those functions only.
+	// Directory returns the directory. Only the functions that the Keeper calls may use it.
 	Directory() *keyspace.Directory
-	// Operate starts an operation of the key's chain on it. begin requests it from the machine.
-	// end is called at its end, in the same step of the directory.
+	// Operate starts an operation of the key's chain on the key. begin requests the operation from
+	// the machine. end is called when the operation ends, before anything else uses the directory.
 	Operate(k Key, begin func(*chain.Machine, chain.Time, chain.OpID), end func(error)) Waiting
-	// Place adds a key, with a value, to the chain that it moves to; nil: a tombstone. If it
-	// cannot finish before ctx ends, it removes the key again.
+	// Place adds a key to the chain that the key moves to. It writes the value, or a tombstone if
+	// the value is nil. If it cannot finish before ctx ends, it removes the key again.
 	Place(ctx context.Context, name string, value []byte) (Key, error)
-	// FinishMove does what the directory's FinishMove does.
+	// FinishMove calls the directory's FinishMove.
 	FinishMove(from, to wire.Key, last wire.Version) (now, left Key, err error)
 	// Remove starts the removal of a key from the chain that it moves away from.
 	Remove(k Key)
-	// Save returns when the present directory is on record. SaveSoon does not wait for that, and
-	// is meant for end.
+	// Save returns when the present directory is on record. SaveSoon does not wait for that, so an
+	// end function can call it.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays reports that a key is put back, and why it could not move.
+	// Stays reports that a key is put back, and the reason why it could not move.
 	Stays(k Key, why error)
 }
 
 // Waiting waits for an operation's end, and returns the content and version of the key's slot, if
-// the operation read them. If ctx ends first, the operation is given up.
+// the operation read them. If ctx ends first, Waiting gives up the operation.
 type Waiting func(ctx context.Context) (value []byte, version wire.Version, err error)
 
 // ErrNotLeading says that the store rejects this controller's writes, because another controller
@@ -49,8 +49,8 @@ type Waiting func(ctx context.Context) (value []byte, version wire.Version, err 
 var ErrNotLeading = errors.New("another controller leads")
 
 // Move moves a key that is recorded as Moving (keyspace.Directory.StartMove), and returns its
-// successor. The key may be out of clients' sight for up to patience before it is put back.
-// Placing its value may take as long.
+// successor. The key may be hidden from clients for up to patience before it is put back. Placing
+// its value in the new chain may take up to patience, too.
 func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, error) {
 	value, last, err := take(ctx, in, k, patience)
 	var to Key
@@ -72,7 +72,7 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 
 // reattach starts to put back a key that could not be moved, or should not be, and reports why.
 func reattach(ctx context.Context, in Keeper, k Key, why error) {
-	// otherwise the next controller puts the key back
+	// if this is skipped, the next controller puts the key back
 	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) {
 		in.Stays(k, why)
 		Reattach(in, k)
@@ -80,12 +80,13 @@ func reattach(ctx context.Context, in Keeper, k Key, why error) {
 }
 
 // leave waits until the directory is on record, and then starts to remove the remains of a key. In
-// that directory the key's name belongs to another key, or to none. Clients do not learn this
-// before it is on record, because a controller that did not know about it would put the key back.
+// that directory the key's name belongs to another key, or to none. Clients must not learn this
+// before the directory is on record, because a controller that did not know the new directory would
+// put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {
-			return err // the record tells the next controller which state applies
+			return err // the record tells the next controller whether the key has moved
 		}
 		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
 			return err
@@ -95,10 +96,10 @@ func leave(ctx context.Context, in Keeper, left Key) error {
 	return nil
 }
 
-// Releaser is a Keeper that can give up names.
+// Releaser is a Keeper that can also give up a key's name.
 type Releaser interface {
 	Keeper
-	// Release does what the directory's Release does.
+	// Release calls the directory's Release.
 	Release(id wire.Key, last wire.Version) (left Key, err error)
 }
 
@@ -106,8 +107,8 @@ type Releaser interface {
 var ErrUsed = errors.New("the key is in use")
 
 // RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
-// given one; otherwise the key is put back. No write is lost meanwhile: the key is first hidden
-// from clients, and then its content is checked.
+// given one. Otherwise the key is put back. No write is lost, because the key is first hidden from
+// clients, and its content is checked after that.
 func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
 	value, last, err := take(ctx, in, k, patience)
 	if err == nil && (value != nil || last != version) {
@@ -129,7 +130,7 @@ func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte
 	ctx, cancel := in.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := in.Save(ctx); err != nil {
-		return nil, 0, err // nothing has changed
+		return nil, 0, err // nothing has changed yet
 	}
 	value, version, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
 		if err == nil {

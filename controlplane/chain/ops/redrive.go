@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Re-propagating dirty keys (docs/protocol.md, "Re-propagating what stays dirty").
+// This file re-propagates dirty keys (docs/protocol.md, "Re-propagating what stays dirty").
 
-// Key is a key of a chain, under a KEY_ID by which its slot is reached.
+// Key is a key of a chain, with a KEY_ID that leads to its slot.
 type Key = keyspace.Key
 
 // Reachable returns keys with the KEY_IDs under which the controller finds their slots.
@@ -32,8 +32,8 @@ func Reachable(keys []Key) []Key {
 const longestPause = 200 * time.Millisecond
 
 // Redrive re-propagates the dirty keys of some switches. With Drain it continues until all of these
-// switches hold the same data. It returns how many writes it sent. If all of them have lost a key's
-// value, it also buries the key (bury.go).
+// switches hold the same data. It returns how many writes it sent. If all of these switches have
+// lost a key's value, Redrive also buries the key (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	type item struct {
 		at   *Switch
 		key  Key
-		seen wire.Version // the version at the first read
+		seen wire.Version // the slot's version at the first read
 	}
 	var items []item
 	lost := c.mayBeLost(keys)
@@ -83,7 +83,9 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 				return err
 			}
 			if r.Status != wire.Dirty || r.Version != it.seen {
-				return nil // clean, or a newer write is on its way; if that gets stuck, the next read finds it
+				// The key is clean, or a newer write is on its way. If that write gets stuck, the
+				// next read finds it.
+				return nil
 			}
 			if r.Epoch != a.Epoch {
 				return fmt.Errorf("%s has epoch %d, not %d: somebody else changes it", it.at.Name, r.Epoch, a.Epoch)
@@ -106,14 +108,15 @@ func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent 
 	return int(n.Load()), err
 }
 
-// again builds the write of a switch's newest version of a key from the answer to a FETCH.
+// again builds a packet that repeats the newest write of a key, from a switch's answer to a FETCH.
 func again(id wire.Key, r *wire.Packet) *wire.Packet {
 	return &wire.Packet{Op: wire.Write, Flags: wire.Stamped | wire.NoReply, Epoch: r.Epoch, Session: r.Session,
 		Request: r.Request, Key: id, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 }
 
-// slots returns the versions of keys at a switch: from its registers if it shows them, otherwise
-// by a FETCH for each. For a dirty key, a FETCH returns only the newest version.
+// slots returns the versions of keys at a switch. It reads them from the switch's registers if the
+// switch shows these, and otherwise by a FETCH for each key. For a dirty key, a FETCH returns only
+// the newest version.
 func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 	fetch func(context.Context, Key) (*wire.Packet, error)) ([]versions, error) {
 	out, err := at.versionsOf(ctx, keys)
@@ -128,14 +131,14 @@ func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 		}
 		out[i] = versions{committed: r.Version, latest: r.Version}
 		if r.Status == wire.Dirty {
-			out[i].committed = 0 // the committed version is some older one
+			out[i].committed = 0 // the committed version is an older one
 		}
 		return nil
 	})
 }
 
-// drained waits until some members are clean and hold the same version of every key. A member that
-// was restarted meanwhile has another epoch, and its slots prove nothing.
+// drained waits until the members are clean and hold the same version of every key. If a member was
+// restarted meanwhile, it has another epoch, and its slots prove nothing.
 func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
 	return Each(ctx, c, keys, func(ctx context.Context, k Key) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
@@ -163,8 +166,8 @@ func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, ke
 	})
 }
 
-// Drain re-propagates dirty slots of keys that only their aliases reach, until all members are
-// equal. It returns the slots' content: nil is a tombstone.
+// Drain re-propagates the dirty slots of keys that can be reached only by their aliases, until all
+// members are equal. It returns the slots' content, with nil for a tombstone.
 func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (values [][]byte,
 	versions []wire.Version, sent int, err error) {
 	aliases := append([]Key(nil), keys...)
@@ -187,7 +190,7 @@ func (c *Chain) Drain(ctx context.Context, a chain.DrainKeys, keys []Key) (value
 		switch {
 		case err != nil:
 			return err
-		case r.Version == 0: // a placed key has been written, if only with a tombstone
+		case r.Version == 0: // every placed key has been written, if only with a tombstone
 			return fmt.Errorf("%s has no slot for %s", tail.Name, keys[i].Name)
 		case !r.Tombstone:
 			values[i] = append([]byte{}, r.Value...)

@@ -13,15 +13,16 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// record is the last request of a session, and the version that the request's write was given; 0:
-// the request was not executed.
+// record is the last request of a session, and the version that the request's write was given. The
+// version is 0 if the request was not executed.
 type record struct {
 	request uint32
 	version wire.Version
 }
 
-// after reports whether a record is newer than another of the same life of their session: it is of
-// a later request, or it has the result of the same request and the other record does not.
+// after reports whether a record is newer than another record of the same life of their session. It
+// is newer if it names a later request, or if it has the result of the same request and the other
+// record does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -29,8 +30,8 @@ func (r record) after(other record) bool {
 	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
 }
 
-// foreign reports whether two records are of different lives of their session. Then neither switch
-// considers the other's record newer.
+// foreign reports whether two records belong to different lives of their session. If they do,
+// neither switch considers the other switch's record newer.
 func (r record) foreign(other record) bool {
 	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow &&
 		other.request-r.request > wire.RequestWindow
@@ -65,13 +66,13 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite handles sessions whose records at two switches belong to different lives of the session: it
-// makes both records belong to the same one. Leases do not need this: the records of a lease are at
-// every switch of a chain before its holder hears of it. But the controller's own sessions begin
-// again at each switch when they are first used there, so the donor, or a joiner that is in another
-// chain too, may have the record of an earlier controller. The record that this controller
-// continues from is right, even if the joiner has none. Records of sessions that no client has
-// leased are taken from the donor.
+// unite handles sessions whose records at two switches belong to different lives of the session. It
+// makes both records belong to the same life. Leased sessions do not need unite, because every
+// switch of a chain has the records of a lease before the lease's holder learns of it. But the
+// controller's own sessions begin again at each switch when they are first used there. So the
+// donor, or a joiner that is also in another chain, may have the record of an earlier controller.
+// The record that this controller continues from is right, even if the joiner has none. Records of
+// sessions that no client has leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -84,7 +85,7 @@ func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) err
 		if !ours.foreign(theirs) {
 			return nil
 		}
-		// then SYNC can bring the donor's record, with its version
+		// after this reset, SYNC can bring the donor's record with its version
 		return to.ResetRecord(ctx, session, ours.request-1)
 	})
 }
@@ -103,7 +104,7 @@ func (s *Switch) Recorded(ctx context.Context, session uint16) (uint32, error) {
 	return r.Request, nil
 }
 
-// ResetRecord restarts a switch's record of a session after a request. It does nothing if the
+// ResetRecord sets a switch's record of a session to a given last request. It does nothing if the
 // record already belongs to this lease, so it is idempotent.
 func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) error {
 	ctx, cancel := s.runtime.WithTimeout(ctx, FetchTimeout)
@@ -117,9 +118,10 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 	return err
 }
 
-// BeginRecord restarts a switch's record of a session after a request, even if the record belongs
-// to an earlier lease and by chance lies in this lease's window. ResetRecord would mistake such a
-// record for one of this lease. The switch must not have recorded a request of this lease.
+// BeginRecord sets a switch's record of a session to a given last request, even if the record
+// belongs to an earlier lease and by chance lies in this lease's window. ResetRecord would mistake
+// such a record for a record of this lease. The switch must not have recorded a request of this
+// lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -129,7 +131,7 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 		return nil
 	}
 	if recorded-last <= wire.RequestWindow {
-		if err := s.ResetRecord(ctx, session, last+1<<31); err != nil { // out of the window
+		if err := s.ResetRecord(ctx, session, last+1<<31); err != nil { // this number is out of the lease's window
 			return err
 		}
 	}
@@ -137,7 +139,7 @@ func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) e
 }
 
 // Equality tracks which chains of a controller have members with equal records of sessions. In the
-// zero value no chain has. It is safe for concurrent use.
+// zero value, no chain has such members. It is safe for concurrent use.
 type Equality struct {
 	mu      sync.Mutex
 	equal   map[uint8]bool
@@ -145,7 +147,8 @@ type Equality struct {
 	busy    bool          // the members of some chain are being made equal
 }
 
-// Emptied notes that a chain has no keys, so its members may change without a recovery.
+// Emptied notes that a chain has no keys. Switches may become its members without a recovery from
+// now on.
 func (e *Equality) Emptied(chain uint8) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,7 +156,7 @@ func (e *Equality) Emptied(chain uint8) {
 	e.emptied[chain]++
 }
 
-// HasKeys notes that a chain has had keys since before this controller started, so its members are
+// HasKeys notes that a chain already had keys when this controller started, so its members are
 // equal.
 func (e *Equality) HasKeys(chain uint8) {
 	e.mu.Lock()
@@ -161,7 +164,7 @@ func (e *Equality) HasKeys(chain uint8) {
 	e.set(chain, true)
 }
 
-// Equal reports whether a chain's members are equal, in which case their records may come from
+// Equal reports whether a chain's members have equal records. If so, their records may come from
 // writes in that chain.
 func (e *Equality) Equal(chain uint8) bool {
 	e.mu.Lock()
@@ -176,8 +179,8 @@ func (e *Equality) set(chain uint8, equal bool) {
 	e.equal[chain] = equal
 }
 
-// begin reports whether a chain's members are equal already, or whether the caller must make them
-// equal. If both are false, another chain's members are being made equal.
+// begin reports whether a chain's members are already equal (equal), or whether the caller must
+// make them equal (begun). If both are false, another chain's members are being made equal.
 func (e *Equality) begin(chain uint8) (equal, begun bool, emptied int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -197,15 +200,14 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 	}
 }
 
-// Equalise sets the records of clients' sessions at members of a chain to those of their leases
-// (begun: their initial values), if the chain had no keys before. Until a chain has its first key
-// no client writes in it, and its members' records do not matter: a member may have been
-// elsewhere, or have stood still, when a session was leased, and have the record of an earlier
-// lease. Equalise sets only members that are in no other chain that is Equal. The others have the
-// right records, which writes in that chain may have changed. Members that are being filled for
-// such a chain may have the right records and must keep them, so their records are set only if
-// they belong to no request of the lease. members is called when no other chain is being made
-// equal.
+// Equalise sets the records of clients' sessions at members of a chain to the initial values of the
+// sessions' leases (begun), if the chain had no keys before. Before a chain has its first key, no
+// client writes in it, and its members' records do not matter. A member may have missed that a
+// session was leased, and may have the record of an earlier lease. Equalise sets only members that
+// are in no other chain that is Equal. The others have the right records, which writes in that
+// chain may have changed. Members that are being filled for such a chain may already have the right
+// records, and must keep these. So a record of theirs is set only if it belongs to no request of
+// the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {
@@ -250,23 +252,24 @@ func (c *Chain) equalise(ctx context.Context, unequal, joining []string, begun m
 	})
 }
 
-// Pool is the controller's own writer sessions, 1 to Size. It is safe for concurrent use.
+// Pool holds the controller's own writer sessions, numbered 1 to Size. It is safe for concurrent
+// use.
 type Pool struct {
 	Size int
-	// begin returns the value that a session's record is set to when this controller first uses
-	// the session, given what switches have recorded for it.
+	// begin returns the initial value of a session's record, which is set when this controller
+	// first uses the session. It gets the requests that switches have recorded for the session.
 	begin func(recorded []uint32) (uint32, error)
 	all   []*session
 	mu    sync.Mutex
 	free  []*session
 }
 
-// session is one session of a Pool. One write at a time uses it.
+// session is one session of a Pool. Only one write uses it at a time.
 type session struct {
 	id   uint16
-	next atomic.Uint32 // the session's last request; 0: none yet
-	// told maps the switches whose records this controller has set to the connection
-	// (Target.Connection) in which it set them.
+	next atomic.Uint32 // the session's last request; 0: it has made none yet
+	// told holds, for each switch whose record this controller has set, the connection
+	// (Target.Connection) in which it set the record.
 	told map[*Switch]int
 }
 
@@ -295,9 +298,9 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 	return s, nil
 }
 
-// announce sets a session's record again at those members of a chain at which this controller has
-// not set it yet. A switch that becomes a member of a chain without keys may have the record of an
-// earlier controller.
+// announce sets a session's record at the members of a chain at which this controller has not set
+// it yet. A switch that becomes a member of a chain without keys may have the record of an earlier
+// controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
 	connections := make([]int, len(members))
 	var strange []int
@@ -309,7 +312,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		// begin chose the number so that none of the members' records is in its window
+		// The window of the number that begin chose contains none of the members' records.
 		set = (*Switch).ResetRecord
 		var recorded []uint32
 		for _, m := range members {
@@ -353,8 +356,8 @@ func (p *Pool) put(s *session) {
 	p.free = append(p.free, s)
 }
 
-// last returns the last request of one of the controller's sessions; 0: there was none, or the
-// session is not in the pool.
+// last returns the last request of one of the controller's sessions. It returns 0 if there was no
+// request, or if the session is not in the pool.
 func (p *Pool) last(session uint16) uint32 {
 	if session == 0 || int(session) > p.Size {
 		return 0

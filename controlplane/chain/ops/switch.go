@@ -19,26 +19,26 @@ type Target interface {
 	Connection() int
 	// Open reserves a port from which a request is sent and to which its replies come.
 	Open() (Port, error)
-	// Send sends a packet into the switch's pipeline, addressed to the switch itself; no reply
-	// comes.
+	// Send sends a packet into the switch's pipeline, addressed to the switch itself. The switch
+	// does not reply to such a packet.
 	Send(p *wire.Packet) error
-	// Cells reads cells of a register, in the order of cells. It does not read them at one moment.
-	// It returns ErrUnsupported if the target shows no registers (BMv2).
+	// Cells reads cells of a register, in the order of cells. The switch may process packets
+	// between the reads. Cells returns ErrUnsupported if the target shows no registers (BMv2).
 	Cells(ctx context.Context, register string, cells []int) ([][]byte, error)
 	// Keys returns the KEY_IDs of a chain for which the switch has key_index entries.
 	Keys(ctx context.Context, chain uint8) ([]wire.Key, error)
-	// WriteEntries makes key_index entries, or deletes them.
+	// WriteEntries inserts or deletes key_index entries.
 	WriteEntries(ctx context.Context, insert bool, entries []Entry) error
 }
 
-// Entry is a key_index entry: the slot that a KEY_ID leads to, and whose key it is.
+// Entry is a key_index entry. It maps a KEY_ID to a slot, and says whose key it is.
 type Entry struct {
 	ID   wire.Key
 	Slot int
-	// Realm is the key's realm, with the next higher bit set if the key is closed.
+	// Realm is the key's realm, with the bit above the realm's bits set if the key is closed.
 	Realm uint16
-	// Hidden says that clients find no key while the controller reaches the slot. Realm is used by
-	// switches whose program does not support hidden keys.
+	// Hidden says that clients do not find the key, while the controller can reach its slot.
+	// Switches use Realm instead if their program does not support hidden keys.
 	Hidden bool
 }
 
@@ -53,7 +53,8 @@ func (e Entry) String() string {
 type Port interface {
 	// Send sends a packet into the switch's pipeline. It may be lost.
 	Send(p *wire.Packet) error
-	// Receive waits up to d for a reply, and returns nil if none comes. Its error is ctx's.
+	// Receive waits up to d for a reply, and returns nil if none comes. It returns an error only if
+	// ctx ends.
 	Receive(ctx context.Context, d time.Duration) (*wire.Packet, error)
 	Close()
 }
@@ -61,25 +62,25 @@ type Port interface {
 // ErrUnsupported says that the target does not show its registers.
 var ErrUnsupported = errors.New("the target shows no registers")
 
-// Time limits for one exchange of an operation. Within this time the request is sent again many
-// times.
+// These constants limit the time of one exchange within an operation. Within this time the request
+// is sent again many times.
 const (
 	WriteTimeout = 5 * time.Second
 	FetchTimeout = 2 * time.Second
 )
 
-// Waits before a request is sent again: the first, and the longest.
+// These constants are the first and the longest pause before a request is sent again.
 const (
 	firstResend = 30 * time.Millisecond
 	lastResend  = 500 * time.Millisecond
 )
 
-// Switch is a switch as procedures see it. It is safe for concurrent use.
+// Switch is a switch on which procedures work. It is safe for concurrent use.
 type Switch struct {
 	Name    string
 	target  Target
 	runtime Runtime
-	// trip is the smoothed round-trip time in nanoseconds; 0: not known.
+	// trip is the smoothed round-trip time in nanoseconds, or 0 if it is not known.
 	trip        atomic.Int64
 	noRegisters atomic.Bool // the target has returned ErrUnsupported
 }
@@ -119,9 +120,9 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip returns how long an exchange takes, as far as is known. Sending again, or giving up,
-// before that time makes a slow switch slower: dozens of exchanges are under way at a time, and
-// BMv2 drops what it cannot process.
+// roundTrip returns the estimated duration of an exchange, or 0 if it is not known. A slow switch
+// gets even slower if the controller repeats a request or gives up before that time. Dozens of
+// exchanges are under way at a time, and BMv2 drops packets that it cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
 // took notes how long an exchange took since its first packet. An exchange that waited for the
@@ -142,8 +143,8 @@ func (s *Switch) Fetch(ctx context.Context, key wire.Key, flags wire.Flags, sess
 	})
 }
 
-// fetchIn is Fetch from a switch that must have a given epoch of a chain. Another epoch is an
-// error: the switch was restarted, or another controller is changing it, so its slots prove
+// fetchIn is Fetch, but the switch must have the given epoch of the chain. Another epoch is an
+// error, because the switch was restarted or another controller is changing it, so its slots prove
 // nothing.
 func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags wire.Flags,
 	session uint16) (*wire.Packet, error) {
@@ -154,13 +155,13 @@ func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags 
 	return r, err
 }
 
-// versions holds a slot's committed and latest version, as in the register versions.
+// versions holds a slot's committed and latest version, as the register `versions` stores them.
 type versions struct{ committed, latest wire.Version }
 
 func (v versions) dirty() bool { return v.latest != v.committed }
 
-// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: the target shows
-// no registers.
+// versionsOf reads the versions of keys' slots from the registers. It returns ErrUnsupported if the
+// target shows no registers.
 func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error) {
 	slots := make([]int, len(keys))
 	for i, k := range keys {
@@ -172,7 +173,7 @@ func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error)
 	}
 	out := make([]versions, len(keys))
 	for i, v := range values {
-		half := max(0, len(v)-8) // leading zero bytes may be missing
+		half := max(0, len(v)-8) // the value may lack leading zero bytes
 		out[i] = versions{wire.Version(number(v[:half])), wire.Version(number(v[half:]))}
 	}
 	return out, nil

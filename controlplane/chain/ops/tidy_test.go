@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// TestTidy checks which entries are made and dropped, and which keys are adopted, forgotten and
+// TestTidy checks which entries are inserted and deleted, and which keys are adopted, forgotten and
 // retired. Chain 1 has the members a, b and c; x is another switch. In the directory the keys 1 and
 // 2 are placed, and the KEY_IDs below 5 have been given.
 func TestTidy(t *testing.T) {

@@ -11,22 +11,22 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Writes are the first writes of an operation's keys, or their deletions. Several attempts may be
-// made, one after the other.
+// Writes holds the first writes of an operation's keys, or the keys' deletions. Several attempts
+// may be made, one after the other.
 type Writes struct {
 	Keys   []Key
-	Values [][]byte // parallel to Keys; nil: a tombstone
+	Values [][]byte // values of Keys, in the same order; nil is a tombstone
 
 	mu      sync.Mutex
-	written []bool // the key's write is committed at all members, by this attempt or an earlier one
+	written []bool // this attempt or an earlier attempt has committed the key's write at all members
 	errs    []error
-	// versions holds the versions that the writes were given. For a removal of a key that was
-	// already gone from the head, it holds a version that is one above all that the key has had.
+	// versions holds the versions that the writes were given. If a key to be removed was already
+	// gone from the head, its version here is one above all versions that the key has had.
 	versions []wire.Version
 }
 
-// Version returns the version of the key's last write or, if the keys were drained, their version
-// at that time; 0: not known.
+// Version returns the version of the key's last write. If the keys were drained, it returns their
+// version at that time. It returns 0 if the version is not known.
 func (w *Writes) Version(i int) wire.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *Writes) Version(i int) wire.Version {
 	return 0
 }
 
-// Drained stores the result of Drain.
+// Drained stores the values and versions that the method Drain of Chain returned.
 func (w *Writes) Drained(values [][]byte, versions []wire.Version) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *Writes) Err(i int) error {
 	return nil
 }
 
-// errNoSlot says that the head has no entry of a key.
+// errNoSlot says that the head has no key_index entry for a key.
 var errNoSlot = errors.New("somebody else has changed its key_index")
 
 // Written returns the keys whose writes are committed. Only their entries may be opened, because
@@ -71,9 +71,9 @@ func (w *Writes) Written() (out []Key) {
 var ErrNotDeleted = errors.New("not deleted everywhere yet")
 
 // WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
-// every member is clean. A failure for one key is that key's error. With remove, however, no entry
-// may be deleted before all deletions have reached all members. Clients cannot write any of the
-// keys meanwhile: their entries are hidden or closed.
+// every member is clean. If one key fails, only that key gets an error. With remove, however,
+// WriteAll fails if a deletion has not reached all members, because no entry may be deleted before
+// that. Clients cannot write the keys meanwhile, because the keys' entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
 	if err != nil {
@@ -116,8 +116,8 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 	return err
 }
 
-// todo returns the indexes of the keys that must be written: those that no earlier attempt has
-// written, or that the head has lost since. err is non-nil if the head's content is not known.
+// todo returns the indexes of the keys that must be written, because no earlier attempt has written
+// them or the head has lost them since. err is non-nil if the head's content is not known.
 func (w *Writes) todo(had []versions, err error) (todo []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,8 @@ func (w *Writes) todo(had []versions, err error) (todo []int) {
 	return todo
 }
 
-// gave notes the version that a key's write was given, or why it got none.
+// gave notes the version that the head gave to a key's write, or the reason why there is no
+// version.
 func (w *Writes) gave(i int, version wire.Version, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,22 +147,22 @@ func (w *Writes) gave(i int, version wire.Version, err error) {
 	}
 }
 
-// settled notes that a key's write is committed at all members, or why not.
+// settled notes that a key's write is committed at all members. If err is not nil, it notes why the
+// write is not committed.
 func (w *Writes) settled(i int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.written[i], w.errs[i] = err == nil, err
 }
 
-// waits reports whether a key's write was answered, but is not known to be committed at all
-// members.
+// waits reports whether a key's write was answered but may not be committed at all members yet.
 func (w *Writes) waits(i int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.errs[i] == nil && !w.written[i]
 }
 
-// slotsNow reads the versions of keys' slots at a switch, and repeats that until it succeeds.
+// slotsNow reads the versions of keys' slots at a switch. It repeats the reads until they succeed.
 func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]versions, error) {
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
@@ -175,14 +176,15 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 	}
 }
 
-// write makes the head give one key's write a version (value nil: a tombstone), and the tail
-// answer it. was is the head's former content. With errNoSlot, the returned version is one above
-// all that the key has had.
+// write sends one key's write through the chain until the tail answers. It writes a tombstone if
+// value is nil. The parameter was holds the head's former content. With errNoSlot, the returned
+// version is one above all versions that the key has had.
 //
-// It writes by CAS on the version that the slot has. A copy of a request, of this or an earlier
-// attempt, may arrive late, at whatever switch is the head then. None does harm: once one of them
-// is executed, or a client has written, the version that the copies expect is gone and does not
-// come back. So whatever a request's outcome is, another request may follow it.
+// The write is a CAS on the version that the slot has. A copy of a request of this or an earlier
+// attempt may arrive late, at the switch that is the head at that time. Late copies do no harm.
+// Once one copy is executed, or a client has written, the version that the copies expect is gone
+// and does not come back. So the controller may send another request even if it does not know the
+// outcome of the last request.
 func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
 	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)
@@ -232,13 +234,13 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 			return noSlot(r.Epoch)
 		}
 		if was = (versions{r.Version, r.Version}); r.Status == wire.Dirty {
-			was.committed = 0 // the committed version is some older one
+			was.committed = 0 // the committed version is an older one than this
 		}
 	}
 }
 
-// settleAll waits until every member has committed the versions that some of the keys were given,
-// or later ones.
+// settleAll waits until every member has committed the version that each of the given keys was
+// assigned, or a later one.
 func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all []int) error {
 	var keys []Key
 	var places []int
@@ -273,8 +275,8 @@ func (c *Chain) settleAll(ctx context.Context, w *Writes, members []*Switch, all
 }
 
 // level sends the newest version of a key at any member down the chain once more, so that all
-// members have it and are clean. The slot of a key that is being added may be dirty at one member
-// with an earlier key's value, and hold something newer at another.
+// members have it and are clean. The slot of a new key may still hold an earlier key's value, dirty
+// at one member and newer at another.
 func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error {
 	var mu sync.Mutex
 	var newest *wire.Packet
@@ -319,8 +321,8 @@ func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, vers
 // longer if the switches are slow.
 const ackTimeout = 100 * time.Millisecond
 
-// allClean asks every member whether it has committed a version of a key, or a later one, for as
-// long as the acknowledgement may be on its way.
+// allClean asks every member whether it has committed a version of a key, or a later version. It
+// repeats this for as long as an acknowledgement may be on its way.
 func (c *Chain) allClean(ctx context.Context, members []*Switch, id wire.Key, version wire.Version) bool {
 	patience := ackTimeout
 	for _, m := range members {

@@ -60,20 +60,21 @@ type member struct {
 	net               *testChain
 	entry             bool
 	committed, latest wire.Version
-	value, newest     string // "": a tombstone
+	value, newest     string // "" is a tombstone
 	mute              bool
 }
 
-// testChain is a chain of members, head first. Packets pass it in no time.
+// testChain is a chain of members, ordered from head to tail. Packets pass the chain without delay.
 type testChain struct {
 	t       *testing.T
 	clock   slowly
 	epoch   uint16
 	members []*member
-	// held reports whether a packet to the head is held back.
+	// held reports whether the test holds back a packet to the head.
 	held func(*wire.Packet) bool
 	late []*wire.Packet
-	// acks reports whether the tail's acknowledgement reaches a member; nil: always.
+	// acks reports whether the tail's acknowledgement reaches a member. If acks is nil, it always
+	// does.
 	acks  func(*member) bool
 	wrote []string // the executed writes
 }
@@ -106,7 +107,7 @@ func (n *testChain) names() (out []string) {
 	return out
 }
 
-// writes is the write of a value to one key; "": a tombstone.
+// writes returns the write of a value to one key. The value "" is a tombstone.
 func writes(value string) *ops.Writes {
 	w := &ops.Writes{Keys: []ops.Key{{Name: "k", ID: slotKey, Slot: testSlot}}, Values: [][]byte{nil}}
 	if value != "" {
@@ -115,8 +116,7 @@ func writes(value string) *ops.Writes {
 	return w
 }
 
-// swap executes a CAS at the head; write is one that succeeds whatever
-// the version is.
+// swap executes a CAS at the head. write is a CAS that succeeds whatever the slot's version is.
 func (n *testChain) swap(expected wire.Version, value string) (wire.Status, wire.Version) {
 	head := n.members[0]
 	switch {
@@ -138,7 +138,7 @@ func (n *testChain) write(value string) wire.Version {
 }
 
 // pass sends a version down the chain and the acknowledgement back, unless the tail has committed a
-// newer one.
+// newer version.
 func (n *testChain) pass(v wire.Version, value string) {
 	for i, m := range n.members {
 		if v > m.latest {
@@ -158,7 +158,7 @@ func (n *testChain) pass(v wire.Version, value string) {
 	}
 }
 
-// take returns a member's answer to a packet of the controller; nil: none.
+// take returns a member's answer to a packet of the controller, or nil if it sends none.
 func (m *member) take(p *wire.Packet) *wire.Packet {
 	r := *p
 	r.Epoch, r.Version, r.Value, r.Tombstone = m.net.epoch, 0, nil, true
@@ -207,7 +207,7 @@ func (n *testChain) comeLate() {
 	n.late = nil
 }
 
-// equal fails unless all members have committed this value and nothing is dirty.
+// equal fails the test unless all members have committed this value and no slot is dirty.
 func (n *testChain) equal(value string) {
 	n.t.Helper()
 	for _, m := range n.members {
@@ -264,7 +264,7 @@ func (x *port) Close() {}
 // earlier key may have left different content at each member.
 func TestWriteIsWhatTheSlotExpects(t *testing.T) {
 	n := newTestChain(t, "a", "b", "c")
-	for i, m := range n.members { // a was emptied, and b and c have another key's tombstone
+	for i, m := range n.members { // member a was emptied, and b and c have another key's tombstone
 		m.committed = wire.MakeVersion(1, uint64(10*i))
 		if m.latest = m.committed; i == 0 {
 			m.committed, m.latest = 0, 0
@@ -328,7 +328,7 @@ func TestLateWriteIsInTime(t *testing.T) {
 	}
 	late := n.late[0]
 	n.held = func(p *wire.Packet) bool {
-		if p.Op == wire.CAS && late != nil { // between reading the slot and this CAS
+		if p.Op == wire.CAS && late != nil { // the client writes between the read of the slot and this CAS
 			n.members[0].take(late)
 			late = nil
 		}
@@ -423,8 +423,8 @@ func TestWrittenAndLost(t *testing.T) {
 	}
 }
 
-// TestWriteWithoutAnEntry: if the head has no entry of a key, the key's removal succeeds, and the
-// key's addition fails, because somebody else has changed the entry.
+// TestWriteWithoutAnEntry: somebody has deleted a key's entry at the head. Then the key's removal
+// succeeds, and the key's addition fails.
 func TestWriteWithoutAnEntry(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	n.members[0].entry = false

@@ -1,12 +1,13 @@
 // Package rejoin decides when a switch that a chain has given up may be brought in again. It does
-// no input or output: events come in with the time, on any clock that never goes back.
+// no input or output. The caller passes each event with its time, on any clock that never goes
+// back.
 //
-// A switch must have been steady for a while, because bringing it in takes three of the 65,535
-// epochs that a chain has (two, if it fails), and losing it again takes one. A switch that comes
-// and goes would use them up in two weeks if it were brought in each time after three seconds. So
-// the required time is twice as long the second time, and four times as long from the third time
-// on. That suits a machine that is overloaded for a minute, whose chains should be complete soon
-// after. From the eighth time on the required time doubles each time, up to an hour.
+// A switch must have been steady for a while, because a chain has only 65,535 epochs. Bringing a
+// switch in takes three epochs (two, if it fails), and losing it again takes one. A switch that
+// comes and goes would use them up in two weeks if it were brought in each time after three
+// seconds. So the required time is twice as long the second time, and four times as long from the
+// third time on. This suits a machine that is overloaded for a minute, because its chains are
+// complete soon after. From the eighth time on the required time doubles each time, up to an hour.
 //
 // A chain's machine (package chain) brings in the switches that it has lost. The operator of a
 // cluster (cni-plugin/kube), which itself decides which nodes are members, uses the same Tracker.
@@ -14,10 +15,10 @@ package rejoin
 
 import "time"
 
-// Policy says how long a switch must have been steady before it is brought in.
+// Policy says how long a switch must have been steady before it is brought in again.
 type Policy struct {
-	Settle  time.Duration // required time before the first attempt; 0: switches are brought in only by hand
-	Longest time.Duration // upper bound of the required time
+	Settle  time.Duration // required time before the first attempt; 0: only operators bring switches in
+	Longest time.Duration // maximum of the required time
 	// after this time without an attempt, the next attempt counts as the first
 	Forgiven time.Duration
 }
@@ -25,8 +26,8 @@ type Policy struct {
 // Default is the default policy.
 func Default() Policy { return For(3 * time.Second) }
 
-// For returns the policy with a given time before the first attempt; 0: switches are brought in
-// only by hand.
+// For returns the policy with a given time before the first attempt. If the time is 0, only
+// operators bring switches in.
 func For(settle time.Duration) Policy {
 	return Policy{Settle: settle, Longest: max(settle, time.Hour), Forgiven: 6 * max(settle, time.Hour)}
 }
@@ -34,7 +35,7 @@ func For(settle time.Duration) Policy {
 // On reports whether switches are brought in automatically.
 func (p Policy) On() bool { return p.Settle > 0 }
 
-// Candidate is a switch as a candidate of one chain.
+// Candidate is a switch that one chain may bring in again.
 type Candidate struct{ Chain, Switch string }
 
 // Tracker knows since when switches have been steady, and how many attempts were made to bring
@@ -65,7 +66,8 @@ func New(p Policy) *Tracker {
 // SetPolicy changes the policy. The state of the switches stays.
 func (t *Tracker) SetPolicy(p Policy) { t.p = p }
 
-// There notes that a switch is connected. If it was not, its steady time begins now.
+// There notes that a switch is connected. If it was not connected before, its steady time begins
+// now.
 func (t *Tracker) There(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; !ok {
 		t.steady[c] = now
@@ -113,8 +115,8 @@ func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	return min(t.p.Settle<<doubled, t.p.Longest)
 }
 
-// Due returns when a switch may be brought in if it stays connected; false: it is not connected,
-// or switches are brought in only by hand.
+// Due returns the time at which a switch may be brought in if it stays connected. It returns false
+// if the switch is not connected, or if only operators bring switches in.
 func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	since, ok := t.steady[c]
 	if !ok || !t.p.On() {

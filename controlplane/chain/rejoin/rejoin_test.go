@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// TestFlappingSwitch: a chain's epochs last for more than a year although one of its switches comes
-// and goes all the time, or cannot be filled. A switch that is seldom lost is brought in at once.
+// TestFlappingSwitch: a chain's epochs last for more than a year, even if one of its switches comes
+// and goes all the time or cannot be filled. A switch that is seldom lost is brought in at once.
 func TestFlappingSwitch(t *testing.T) {
-	// A recovery has the configurations shadow, frozen, tail, and later the chain without the
-	// switch. A failed one has shadow, and the chain without it.
+	// A recovery uses four epochs: shadow, frozen, tail, and later the chain without the switch. A
+	// failed recovery uses two: shadow, and the chain without the switch.
 	const epochs, perRecovery, perFailedRecovery = 65535, 4, 2
 	at := Candidate{"c", "node-1"}
 	for _, c := range []struct {
 		what  string
-		lasts time.Duration // from its return until it is lost again
+		lasts time.Duration // time from the switch's return until it is lost again
 		costs int
-		days  int // the least time that the epochs last
+		days  int // minimum number of days that the epochs must last
 	}{
 		{"lost at once", 0, perRecovery, 365}, {"lost after a minute", time.Minute, perRecovery, 365},
 		{"lost every hour", time.Hour, perRecovery, 365}, {"lost twice a day", 12 * time.Hour, perRecovery, 3650},
@@ -92,7 +92,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestSteady: only uninterrupted time counts.
+// TestSteady: the steady time counts only while the switch is connected without interruption.
 func TestSteady(t *testing.T) {
 	const s = time.Second
 	p, at := New(For(10*s)), Candidate{"c", "s1"}
@@ -104,7 +104,7 @@ func TestSteady(t *testing.T) {
 		}
 	}
 	due(0, 0)
-	p.Again(0, at) // no effect: it is not connected
+	p.Again(0, at) // this call has no effect, because the switch is not connected
 	due(0, 0)
 	p.There(1*s, at)
 	p.There(2*s, at)
@@ -124,8 +124,8 @@ func TestSteady(t *testing.T) {
 }
 
 // TestWholeWithinTheTrouble: if a switch comes and goes for up to a minute, it is brought in once
-// it has been steady for at most four times Settle. If it does so for longer, the required steady
-// time is at most as long as the trouble was.
+// it has been steady for at most four times Settle. If it comes and goes for longer, the required
+// steady time is at most as long as the trouble was.
 func TestWholeWithinTheTrouble(t *testing.T) {
 	at := Candidate{"c", "s1"}
 	for trouble := time.Second; trouble < 30*time.Minute; trouble += 7 * time.Second {

@@ -23,15 +23,15 @@ import (
 // process is this controller process, whether it leads or stands by.
 type process struct {
 	network   *network
-	placement *leadership.Placement // nil: no keys of etcd are placed
+	placement *leadership.Placement // nil if no keys of etcd are placed
 	replica   adminserver.Replica
 	address   string // address of the admin API, for messages
 	log       *slog.Logger
 	stdout    io.Writer
 }
 
-// serve serves the admin API until ctx ends. Meanwhile this process leads: always if there is no
-// etcd, otherwise whenever it is elected.
+// serve serves the admin API until ctx ends. Meanwhile this process leads. Without etcd it always
+// leads. With etcd it leads whenever it is elected.
 func (p *process) serve(ctx context.Context, o options, store saved.Store) error {
 	door, err := adminserver.Listen(o.admin, p.log)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *process) serve(ctx context.Context, o options, store saved.Store) error
 
 // lead runs a controller for a term, and returns the reason for the term's end.
 func (p *process) lead(ctx context.Context, term *leadership.Term) error {
-	p.replica.StandBy("") // the previous leader leads no more
+	p.replica.StandBy("") // the previous leader's term is over
 	s, err := leadership.New(term, leadership.Options{Topology: p.network.topology(), Replica: &p.replica,
 		Placement: p.placement, Log: p.log})
 	if err != nil {
@@ -102,8 +102,8 @@ func name() string {
 }
 
 // reachable returns the admin address for other controllers. It is empty if the API is not served
-// over TCP, or is served on all addresses of this machine, because it is unknown which of these
-// addresses other controllers can reach.
+// over TCP. It is also empty if the API is served on all addresses of this machine, because it is
+// unknown which of them other controllers can reach.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

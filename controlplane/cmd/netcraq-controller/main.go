@@ -23,11 +23,11 @@ import (
 	"github.com/netcraq/netcraq/internal/helptext"
 )
 
-// Exit codes.
+// These are the exit codes.
 const (
-	exitOK       = 0 // ended by SIGTERM or SIGINT
-	exitFailed   = 1 // it failed at run time
-	exitBadInput = 2 // the command line, the topology, the program or the state file
+	exitOK       = 0 // the process was ended by SIGTERM or SIGINT
+	exitFailed   = 1 // the process failed at run time
+	exitBadInput = 2 // the command line, the topology, the program or the state file is wrong
 )
 
 type options struct {
@@ -36,7 +36,7 @@ type options struct {
 	state    string
 	logLevel string
 	check    bool
-	etcd     leadership.Etcd // without endpoints this is the only controller
+	etcd     leadership.Etcd // without endpoints, this is the only controller
 	place    placementOptions
 }
 

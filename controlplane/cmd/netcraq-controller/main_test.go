@@ -49,7 +49,7 @@ func TestCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want string // in stdout or stderr
+		want string // text that stdout or stderr must contain
 	}{
 		{"--help", 0, "Examples:"},
 		{"", exitBadInput, "give the topology file"},
@@ -68,7 +68,7 @@ func TestCommandLine(t *testing.T) {
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/keys/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --gateway-prefix /netcraq/", exitBadInput, "the controllers' own state is under /netcraq/"},
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --check", 0, "all is well"},
-		// the former name of a flag
+		// This command line uses the former name of a flag.
 		{"--topology " + example + " --etcd 127.0.0.1:1 --prometheus http://x --placement-dwell -1s", exitBadInput, "a time below 0"},
 		{"--topology " + example + " --check", 0, "4 switches, 4 hosts, 1 chains: all is well"},
 		{"--topology " + example + tokens + " --admin " + taken.Addr().String(), exitFailed, "is another controller running?"},
@@ -118,8 +118,8 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// SIGHUP with one more switch. Then with a mistake, and with an impossible change; neither has
-	// an effect.
+	// The test sends SIGHUP after adding a switch to the file. Then it sends SIGHUP with a mistake
+	// in the file, and with an impossible change, which have no effect.
 	switches := func() string {
 		all, err := client.Switches(t.Context())
 		if err != nil {
@@ -168,8 +168,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestMetricsTellNoKeys: everybody may read /metrics, so no metric has a label for the name of a
-// key.
+// TestMetricsTellNoKeys: anybody may read /metrics, so no metric has a label for the name of a key.
 func TestMetricsTellNoKeys(t *testing.T) {
 	top, err := topology.Load(example)
 	if err != nil {

@@ -48,7 +48,7 @@ func formerFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// check returns an error in the options, before anything starts.
+// check returns an error in the options. It is called before anything starts.
 func (o *placementOptions) check(etcd *leadership.Etcd) error {
 	if o.prometheus == "" {
 		return nil
@@ -66,7 +66,7 @@ func (o *placementOptions) check(etcd *leadership.Etcd) error {
 	return nil
 }
 
-// config returns the configuration that the options describe; nil: no keys are placed.
+// config returns the configuration that the options describe, or nil if no keys are placed.
 func (o *placementOptions) config() *leadership.Placement {
 	if o.prometheus == "" {
 		return nil

@@ -22,7 +22,7 @@ type network struct {
 
 	mu  sync.Mutex
 	top *topology.Topology
-	c   *controller.Controller // nil: another process leads
+	c   *controller.Controller // nil while another process leads
 }
 
 // topology returns the wanted topology.
@@ -32,7 +32,8 @@ func (n *network) topology() *topology.Topology {
 	return n.top
 }
 
-// lead sets the controller that follows the topology from now on; nil: none.
+// lead sets the controller that follows the topology from now on. c is nil if another process
+// leads.
 func (n *network) lead(c *controller.Controller) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +70,8 @@ func (n *network) reload(ctx context.Context) error {
 	}
 	if n.c != nil {
 		err = n.c.Update(ctx, top)
-	} else { // find mistakes now, and not when this process leads
+	} else {
+		// Find mistakes now, and not only when this process leads.
 		_, err = controller.New(controller.Options{Topology: top, Store: saved.Memory{}})
 	}
 	if err != nil {

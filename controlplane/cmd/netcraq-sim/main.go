@@ -1,6 +1,6 @@
-// netcraq-sim runs the deterministic simulator: the compiled P4 program on interpreted switches,
-// the controller's state machine and the client library in a simulated network with seeded faults.
-// Every history is checked for linearizability. See package sim.
+// Command netcraq-sim runs the deterministic simulator. The simulator runs the compiled P4 program
+// on interpreted switches, the controller's state machine and the client library in a simulated
+// network with seeded faults. Every history is checked for linearizability. See package sim.
 //
 //	netcraq-sim --seeds 2000 [--from 1] [--mutant ID]    many seeds; prints how often everything happened, and how to replay the first failing seeds
 //	netcraq-sim --seed 17 [--key 0x01000001] [--leases]    one seed, with its timeline

@@ -15,7 +15,7 @@ import (
 // eventHistory is the maximum number of events that a Log keeps.
 const eventHistory = 4096
 
-// maxText is the longest text, in bytes, that Printable leaves complete.
+// maxText is the length, in bytes, to which Printable truncates a longer text.
 const maxText = 4096
 
 // Printable makes text that may come from switches safe to show to people. It escapes characters
@@ -39,7 +39,7 @@ func Printable(text string) string {
 // for concurrent use.
 type Log struct {
 	log   *slog.Logger
-	count func(admin.Event) // called with each event too; nil: there are no metrics
+	count func(admin.Event) // a function that is called with each event, too; nil if there are no metrics
 
 	mu     sync.Mutex
 	events []admin.Event // the last eventHistory events
@@ -47,7 +47,7 @@ type Log struct {
 	grown  chan struct{} // closed and replaced when an event is added
 }
 
-// NewLog returns a log that also writes each event to another log and passes it to count.
+// NewLog returns a log that also writes each event to the given logger and passes it to count.
 func NewLog(log *slog.Logger, count func(admin.Event)) *Log {
 	return &Log{log: log, count: count, grown: make(chan struct{})}
 }
@@ -79,8 +79,8 @@ func (l *Log) Add(kind, sw, chainName, message string) {
 	l.log.Info(message, args...)
 }
 
-// Since returns the stored events with numbers above id, and a channel that is closed when there
-// are more.
+// Since returns the stored events with numbers above id, and a channel that is closed when another
+// event is added.
 func (l *Log) Since(id uint64) ([]admin.Event, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

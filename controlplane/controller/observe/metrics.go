@@ -35,13 +35,14 @@ type Metrics struct {
 	pause    *prometheus.HistogramVec
 
 	mu      sync.Mutex
-	running map[string]*spans // steps that are under way, by chain
+	running map[string]*spans // steps that are under way, by the chain's name
 }
 
-// spans holds when each step that is under way for a chain began; zero: not under way.
+// spans holds when each step that is under way for a chain began. The time is zero for a step that
+// is not under way.
 type spans struct {
 	failover, recovery, frozen time.Time
-	epoch                      uint16 // epoch of the configuration that ShowChain got last
+	epoch                      uint16 // the last epoch that ShowChain got
 }
 
 // NewMetrics returns the metrics of a controller, all zero.
@@ -146,7 +147,7 @@ func (m *Metrics) ShowChain(name string, s chain.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.spans(name)
-	if t.epoch != s.Config.Epoch { // members may have left since
+	if t.epoch != s.Config.Epoch { // the configuration has changed, and members may have left
 		t.epoch = s.Config.Epoch
 		m.lease.DeletePartialMatch(prometheus.Labels{"chain": name})
 	}

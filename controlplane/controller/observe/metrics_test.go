@@ -22,10 +22,12 @@ func TestMetrics(t *testing.T) {
 	m.ShowChain("main", chain.Status{Config: config, Members: members})
 	m.ShowSwitch("s2", false)
 	at(0, "chain.failover")
-	at(40*time.Millisecond, "chain.failover") // another member fails during the first failover: one outage
+	// another member fails during the first failover, but there is only one outage
+	at(40*time.Millisecond, "chain.failover")
 	at(150*time.Millisecond, "chain.installed")
 	at(time.Second, "chain.recovering")
-	at(2*time.Second, "chain.not-recovered") // a failed recovery must not count towards the next one's duration
+	// a failed recovery must not count towards the duration of the next recovery
+	at(2*time.Second, "chain.not-recovered")
 	at(3*time.Second, "chain.recovering")
 	at(3*time.Second, "chain.recovering")
 	config.Epoch, config.Members, config.Freeze, config.Shadow = 8, []string{"s1"}, chain.FreezeAll, "s2"

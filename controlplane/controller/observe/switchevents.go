@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A scrape needs no token, so anybody may scrape often. Each switch is read at most once in
-// countersAge, however many scrapes there are.
+// A scrape needs no token, so anybody may scrape often. So each switch is read at most once in
+// countersAge, however many scrapes come.
 const (
 	countersAge  = 5 * time.Second
 	countersWait = 2 * time.Second // how long a scrape waits for the slowest switch
@@ -25,10 +25,10 @@ type SwitchEvents struct {
 
 	mu      sync.Mutex
 	readAt  time.Time
-	packets map[string]map[string]uint64 // by switch and event
+	packets map[string]map[string]uint64 // number of packets by switch and event
 }
 
-// NewSwitchEvents returns the collector. read returns the packets of each switch by event, and
+// NewSwitchEvents returns the collector. read returns each switch's number of packets by event, and
 // omits switches that do not answer.
 func NewSwitchEvents(read func(context.Context) map[string]map[string]uint64) *SwitchEvents {
 	return &SwitchEvents{read: read}

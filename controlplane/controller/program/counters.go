@@ -1,7 +1,7 @@
 package program
 
-// EventNames are the cells of the P4 counter `events`, by the outcome of a packet. They mirror
-// p4src/include/events.p4 (a test compares), in lower case.
+// EventNames maps the cells of the P4 counter `events` to names of packet outcomes. The names are
+// those of p4src/include/events.p4, in lower case. A test compares them.
 var EventNames = map[int]string{
 	0:  "none",
 	1:  "read_clean",

@@ -14,7 +14,7 @@ import (
 // accessTables lists the tables that only a program with principals has.
 var accessTables = []string{"access", "session_lease"}
 
-// indispensable lists what a controller reads and writes in every switch.
+// indispensable lists the tables that a controller reads and writes in every switch.
 var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_config", "key_index",
 	"versions", "session_request", "session_version", "events", "slot_reads", "slot_forwards", "slot_writes",
 	"host_rate", "packet_in", "packet_out"}
@@ -40,8 +40,8 @@ func (p *Program) KinOf(running *configv1.P4Info) *Kin {
 	return &Kin{Lacks: slices.DeleteFunc(slices.Clone(tableplan.Tables), there)}
 }
 
-// preambles maps each table, register, counter and so on, by short name, to its id as a name and
-// as a number. It also maps each numeric id to its name.
+// preambles maps the short name of each object of a program (table, register, counter and so on) to
+// its id as a name and as a number. It also maps each numeric id to its name.
 func preambles(info *configv1.P4Info) map[string]string {
 	out := map[string]string{}
 	note := func(p *configv1.Preamble) {
@@ -66,8 +66,8 @@ func preambles(info *configv1.P4Info) map[string]string {
 	return out
 }
 
-// unguarded reports whether a P4Info is that of the program without principals in this program's
-// sizes. Apart from principals, its registers and tables equal this program's.
+// unguarded reports whether a P4Info belongs to the program without principals, in this program's
+// sizes. Except for principals, that program has the same registers and tables as this one.
 func (p *Program) unguarded(running *configv1.P4Info) bool {
 	info, err := p4rt.NewInfo(running)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestPlan(t *testing.T) {
 	var p *tableplan.Plan
 	datadriven.RunTest(t, "testdata/plan", func(t *testing.T, d *datadriven.TestData) string {
 		var b strings.Builder
-		// Entries are encoded and decoded, so that the output is what a switch would get.
+		// Entries are encoded and decoded, so that the output is what a switch would receive.
 		show := func(e p4rt.Entry) {
 			te, err := info.Encode(e)
 			if err != nil {

@@ -13,20 +13,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Program holds what the controller needs to know about the compiled P4 program. All of it comes
-// from the P4Info.
+// Program holds everything that the controller needs to know about the compiled P4 program. All
+// data comes from the P4Info.
 type Program struct {
 	Pipeline *p4rt.Pipeline
-	Profile  wire.Profile // the width of values
-	Slots    int          // cells of the register versions
-	Sessions int          // cells of the register session_request
-	routes   int          // entries of ipv4_lpm
-	local    int          // entries of local_address
+	Profile  wire.Profile // the profile, which determines the width of values
+	Slots    int          // number of cells of the register versions
+	Sessions int          // number of cells of the register session_request
+	routes   int          // number of entries that ipv4_lpm holds
+	local    int          // number of entries that local_address holds
 }
 
-// pkg is the program's name in its sources (@pkginfo). Programs that are only for reading or for
-// measurements have other names, because they lack guarantees that a controller relies on, even if
-// their tables are the same.
+// pkg is the program's name in its sources (@pkginfo). Programs that exist only for reading or for
+// measurements have other names. They lack guarantees that a controller relies on, even if they
+// have the same tables.
 const pkg = "netcraq"
 
 // Read checks that the P4Info is that of a NetCRAQ program, and extracts its sizes.
@@ -77,8 +77,8 @@ func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.S
 	if want := t.Program.ValueBits; want != 0 && want != int(p.Profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.Profile)
 	}
-	// A switch has routes to its own hosts, to those hosts of other switches that no prefix covers,
-	// to prefixes, to switches, to chains, and to the controller.
+	// A switch has routes to its own hosts, to hosts of other switches that no prefix covers, to
+	// prefixes, to switches, to chains, and to the controller.
 	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
 	for _, sw := range t.Switches {
 		routes += len(sw.Prefixes)
@@ -121,8 +121,8 @@ func (p *Program) LastSession(t *topology.Topology) uint16 {
 }
 
 // spaces divides the program's slots among the chains, in the order of the topology. Chains that
-// have slots keep them, unless they request another number of slots. Chains that request a number
-// get it, and the others share the rest.
+// have slots keep them, unless they request another number of slots. A chain that requests a number
+// gets it. The chains that request no number share the remaining slots.
 func (p *Program) spaces(t *topology.Topology, keep []keyspace.Space) ([]keyspace.Space, error) {
 	out := make([]keyspace.Space, len(t.Chains))
 	left, sharing, asked := p.Slots, 0, 0

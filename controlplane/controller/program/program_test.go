@@ -12,7 +12,7 @@ import (
 )
 
 // TestProgramOfAnotherVersion: a controller refuses to start with a program that lacks an action
-// which it writes. The error names the missing action and the existing ones.
+// that the controller writes. The error names the missing action and the program's actions.
 func TestProgramOfAnotherVersion(t *testing.T) {
 	json, text, err := p4src.Compiled(128)
 	if err != nil {
@@ -43,8 +43,9 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestProgramsForMeasurements: a controller accepts neither the paper's program nor a variant of
-// the shipped one that lacks a guarantee, although the variant has the same tables.
+// TestProgramsForMeasurements: a controller does not accept the paper's program. Nor does it accept
+// a variant of the shipped program that lacks a guarantee, although the variant has the same
+// tables.
 func TestProgramsForMeasurements(t *testing.T) {
 	json, text, err := p4src.Compiled(128)
 	if err != nil {

@@ -43,7 +43,7 @@ func TestSpaces(t *testing.T) {
 	chains := func(slots ...int) *topology.Topology {
 		top := &topology.Topology{}
 		for i, n := range slots {
-			if n >= 0 { // negative: there is no such chain
+			if n >= 0 { // if n is negative, the chain does not exist
 				top.Chains = append(top.Chains, &topology.Chain{ID: uint8(i), Name: fmt.Sprintf("c%d", i), Slots: n})
 			}
 		}
@@ -58,7 +58,7 @@ func TestSpaces(t *testing.T) {
 		{"1:100+200", []int{-1, 200}},
 		{"1:100+200 2:300+150", []int{-1, 200, 150}},
 		{"1:100+200 2:300+150 3:0+100", []int{-1, 200, 150, 100}},
-		// chains without a requested number share the rest
+		// chains without a requested number share the remaining slots
 		{"1:100+200 2:300+150 3:0+100 4:450+550", []int{-1, 200, 0, 100, 0}},
 		{"4:450+550", []int{-1, -1, -1, -1, 0}},
 		{"0:0+225 1:225+225 4:450+550", []int{0, 0, -1, -1, 0}},

@@ -6,7 +6,7 @@ import (
 )
 
 // Saver writes states on a goroutine of its own, so that a slow disk does not delay leases. If
-// several states wait, it writes only the last one, which includes the others.
+// several states wait, it writes only the last one, which contains all earlier changes.
 type Saver struct {
 	store Store
 
@@ -31,7 +31,7 @@ func (s *Saver) Save(st *State, done func(error)) {
 	}
 }
 
-// Run writes states until ctx ends, and then writes the waiting one.
+// Run writes states until ctx ends. Then it writes the state that still waits, if there is one.
 func (s *Saver) Run(ctx context.Context) {
 	for {
 		select {

@@ -21,7 +21,7 @@ import (
 // State is the part of the controller's state that survives it.
 type State struct {
 	Version   int                     `json:"version"`
-	Chains    map[string]chain.Record `json:"chains"` // by name
+	Chains    map[string]chain.Record `json:"chains"` // records by the chain's name
 	Directory keyspace.Snapshot       `json:"directory,omitzero"`
 	Sessions  []sessions.Lease        `json:"sessions"`
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
@@ -30,7 +30,7 @@ type State struct {
 	// The following fields hold data that a changed topology may no longer contain.
 	Switches []Switch         `json:"switches,omitempty"`
 	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots, which never move
-	// the highest epoch of all chains, including removed ones
+	// Epoch is the highest epoch of all chains, including removed ones.
 	Epoch uint16 `json:"epoch,omitempty"`
 	// Lost says that only the Directory of the saved state was found.
 	Lost bool `json:"-"`
@@ -46,12 +46,14 @@ type State struct {
 //     replaces. So it raises the key no higher than other names have been.
 //
 // The highest version by name has therefore grown by no more than all epochs of all chains
-// together. Of a removed chain, only the number is known (in Next). The epochs of successive chains
-// with the same number do not overlap, so together they are no more than the highest.
+// together. For a removed chain, the state knows only its number (in Next). The epochs of
+// successive chains with the same number do not overlap, so their count is at most the highest
+// epoch.
 //
 // There is one exception. Each removal that a controller found unfinished has raised the floor by
 // one epoch more than the removed key can have had. The state shows this only in the offsets of
-// keys that were added above such a floor. If no key was, the returned floor may be too low.
+// keys that were added above such a floor. If no key was added above it, the returned floor may be
+// too low.
 func (s *State) FloorAbove() wire.Version {
 	const top = uint64(keyspace.LastFloor >> 48)
 	highest := uint64(s.Highest())
@@ -82,14 +84,14 @@ var ErrNotLeading = ops.ErrNotLeading
 // Store keeps the state: in a file on a single machine (File), or in etcd for several controllers
 // (package etcdstore). Its methods are not called concurrently.
 type Store interface {
-	// Load reads the state; nil if none was ever saved.
+	// Load reads the state. It returns nil if no state was ever saved.
 	Load() (*State, error)
-	// Save makes the state durable before it returns. ErrNotLeading: this controller can never
-	// save again.
+	// Save makes the state durable before it returns. The error ErrNotLeading means that this
+	// controller can never save again.
 	Save(*State) error
 }
 
-// Memory is a Store that keeps nothing. A controller that is restarted with it reads its state
+// Memory is a Store that keeps nothing. A controller that is restarted with Memory reads its state
 // from the switches, and waits until all of them have answered.
 type Memory struct{}
 
@@ -99,10 +101,10 @@ func (Memory) Load() (*State, error) { return nil, nil }
 // Save implements Store.
 func (Memory) Save(*State) error { return nil }
 
-// File is a Store in two JSON files, each of which is replaced as a whole. One has the given name.
-// Next to it, another one holds the directory of keys (state.keys.json next to state.json), which
-// is large and seldom changes. A chain's writes are stopped while its record is saved, so saving
-// the record must not wait for the file of the keys.
+// File is a Store in two JSON files, each of which is replaced as a whole. One file has the given
+// name. The other file, next to it, holds the directory of keys (state.keys.json next to
+// state.json), which is large and seldom changes. A chain's writes are stopped while its record is
+// saved, so the record must not wait for the file of keys.
 func File(path string) Store {
 	ext := filepath.Ext(path)
 	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
@@ -110,13 +112,13 @@ func File(path string) Store {
 
 type fileStore struct {
 	path, keys string
-	edit       uint64 // edit number of the directory in the file; 0: not known
-	times      uint64 // how often the file of the keys was written; also stored in that file
+	edit       uint64 // edit number of the directory in the keys' file; 0: not known
+	times      uint64 // how often the keys' file was written; the file also stores this number
 }
 
-// mainFile and keysFile are the contents of the two files. Each says how often the keys' file had
-// been written. If the keys' file has a lower number than the main one, it is out of date. (If it
-// has a higher one, the process ended between the two writes.)
+// mainFile and keysFile are the contents of the two files. Each file says how often the keys' file
+// had been written. If the keys' file has a lower number than the main file, it is out of date. (If
+// it has a higher number, the process ended between the two writes.)
 type mainFile struct {
 	State
 	Times uint64 `json:"keysWritten,omitempty"`
@@ -130,7 +132,7 @@ type keysFile struct {
 // FileImage is a state in the form of the two files of a File store.
 type FileImage struct{ Main, Keys []byte }
 
-// NewFileImage returns what File writes the first time for a state.
+// NewFileImage returns the two files that File writes when it saves a state for the first time.
 func NewFileImage(s *State) (m FileImage, err error) {
 	main, keys := contents(s, 1)
 	if m.Main, err = json.Marshal(main); err == nil {
@@ -176,7 +178,7 @@ func (f *fileStore) Load() (*State, error) {
 		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d: start the "+
 			"controller that has written it. Nothing was changed", f.path, s.Version, Version)
 	}
-	if s.Directory.Keys != nil { // written by an earlier version
+	if s.Directory.Keys != nil { // an earlier version has written this file
 		return &s.State, nil
 	}
 	keysThere, err := load(f.keys, &keys)
@@ -222,7 +224,8 @@ func (f *fileStore) Save(s *State) error {
 	if s.Directory.Edit == 0 || s.Directory.Edit != f.edit {
 		f.edit = 0
 		s.Directory.Sort()
-		f.times++ // before the attempt: a write that failed may have taken effect
+		// Count before the attempt, because a write that failed may have taken effect.
+		f.times++
 		_, keys := contents(s, f.times)
 		if err := replace(f.keys, keys); err != nil {
 			return err

@@ -8,8 +8,8 @@ import (
 )
 
 // Switch is the information that a restarted controller needs about a switch that is in a chain's
-// record but no longer in the topology. Without it, the controller could not recognize the chain in
-// the other switches, or fence this switch.
+// record but no longer in the topology. Without this information, the controller could not
+// recognize the chain in the other switches, or fence this switch.
 type Switch struct {
 	Name       string `json:"name"`
 	P4Runtime  string `json:"p4runtime"`
@@ -19,8 +19,8 @@ type Switch struct {
 	MAC        string `json:"mac"`
 }
 
-// Earlier returns a topology with only those switches that t lacks although chain records in the
-// saved state mention them. It also returns their names.
+// Earlier returns a topology with only the switches that t lacks although chain records in the
+// saved state mention them. It also returns the names of these switches.
 func (s *State) Earlier(t *topology.Topology) (*topology.Topology, []string, error) {
 	old := &topology.Topology{}
 	var names []string
@@ -54,7 +54,7 @@ func (s *State) Highest() uint16 {
 	return top
 }
 
-// restore returns a saved switch as a topology's switch, without ports.
+// restore converts a saved switch to a topology's switch, without ports.
 func (s Switch) restore() (*topology.Switch, error) {
 	t, err := topology.New(topology.Spec{
 		Program: topology.ProgramSpec{JSON: "-", P4Info: "-"},
@@ -67,7 +67,7 @@ func (s Switch) restore() (*topology.Switch, error) {
 	return t.Switches[0], nil
 }
 
-// Switches returns a topology's switches in the form in which they are saved, by name.
+// Switches returns a topology's switches in the form in which they are saved, sorted by name.
 func Switches(t *topology.Topology) []Switch {
 	var out []Switch
 	for _, s := range t.Switches {

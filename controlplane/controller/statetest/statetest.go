@@ -17,16 +17,16 @@ import (
 // notKept lists the fields that are only used while a state is in memory. No store keeps them.
 // Every other field must come back as it was saved.
 var notKept = map[string]bool{
-	"State.Lost":             true, // Load sets it if only the directory was found
-	"State.Directory.Edit":   true, // counts the changes of one process' directory
-	"State.Sessions[].until": true, // in the time of one process's clock: after a takeover, a holder gets a full TTL
+	"State.Lost":             true, // Load sets this field if it found only the directory
+	"State.Directory.Edit":   true, // counts the changes of the directory in one process
+	"State.Sessions[].until": true, // a time by one process's clock: after a takeover, a holder gets a full TTL
 	"State.Sessions[].freed": true,
 }
 
-// Full returns a state in which every field, at any depth, is set: numbers and texts are all
+// Full returns a state in which every field, at any depth, is set. Numbers and texts are all
 // different, booleans are true, and each list and map has two elements. It also fills fields that
-// are added to the state later. So a store that returns Full unchanged keeps everything. Two seeds
-// make states that differ in every number and text.
+// are added to the state later. So a store that returns Full unchanged keeps everything. Two
+// different seeds make states that differ in every number and text.
 func Full(t testing.TB, seed int) *saved.State {
 	t.Helper()
 	s := &saved.State{}
@@ -78,7 +78,7 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		v.SetInt(int64(f.next))
-		if v.Int() != int64(f.next) || v.IsZero() { // the type is too narrow
+		if v.Int() != int64(f.next) || v.IsZero() { // the field's type is too narrow for the number
 			v.SetInt(int64(f.next%100 + 1))
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
@@ -91,15 +91,15 @@ func (f *filler) fill(v reflect.Value, path string) {
 	}
 }
 
-// Diff returns the difference between two states that a store must not tell apart: the order of
-// keys does not count.
+// Diff returns the difference between two states. It ignores the order of keys, which a store need
+// not keep.
 func Diff(want, got *saved.State) string {
 	return cmp.Diff(want, got, cmpopts.SortSlices(func(a, b keyspace.Key) bool { return a.ID < b.ID }),
 		cmpopts.IgnoreFields(keyspace.Snapshot{}, "Edit"), cmpopts.IgnoreUnexported(sessions.Lease{}))
 }
 
-// Zeros returns the paths of empty fields in a state, except for those that no store keeps. For
-// Full it returns nothing.
+// Zeros returns the paths of empty fields in a state, except for fields that no store keeps. For a
+// state that Full made, it returns nothing.
 func Zeros(s *saved.State) (out []string) {
 	var look func(v reflect.Value, path string)
 	look = func(v reflect.Value, path string) {

@@ -21,8 +21,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFileKeepsEverything: a state with a value in every field is loaded unchanged from the files,
-// and so is another one that is saved over it.
+// TestFileKeepsEverything: a state with a value in every field is loaded unchanged from the files.
+// The same holds for a second state that is saved over the first.
 func TestFileKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	writer := saved.File(path)

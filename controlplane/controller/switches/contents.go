@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// errChanged says that a switch's content differs from what was read in the same connection.
+// errChanged says that a switch's content differs from what the controller read in the same
+// connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
 
 // contents is what the worker knows to be in the switch. The worker reads it anew after each load of
@@ -64,12 +65,12 @@ func (d *Device) programLoaded(stream int) {
 	d.freshAt, d.loadedAt = stream, 0
 }
 
-// chainTables are the tables that a chain's guarantees depend on. Only this controller changes
+// chainTables lists the tables that a chain's guarantees depend on. Only this controller changes
 // their content.
 var chainTables = []string{"chain_config", "key_index"}
 
-// write sends updates in the connection in which the switch's tables were read. In another
-// connection the switch may have been restarted or replaced.
+// write sends updates in the connection in which the switch's tables were read. In a later
+// connection, the switch may have been restarted or replaced.
 func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 	if d.loadedAt == 0 {
 		return fmt.Errorf("%s has not been read in this connection: %w", d.Spec.Name, ErrNotConnected)
@@ -78,10 +79,11 @@ func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 }
 
 // Apply writes updates and remembers the resulting content of the switch. If the switch
-// unexpectedly has an entry, or lacks one, Apply repeats the update in the fitting form, because
-// only the result counts. chainTables are an exception. A switch that has lost an entry there has
-// lost more, and must get no role based on its former content. So Apply ends its connection, and
-// the chains judge what is read in the next one (chain.Machine.compare).
+// unexpectedly has an entry, or lacks one, Apply repeats the update as an insertion or a
+// modification, whichever fits, because only the result counts. chainTables are an exception. A
+// switch that has lost an entry of these tables has lost more, and must get no role based on its
+// former content. So Apply ends the connection, and the chains check the content that is read in
+// the next connection (chain.Machine.compare).
 func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
 		return nil
@@ -130,7 +132,7 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 		}
 	}
 	if err != nil {
-		return d.loseTrack(err) // it is not known how much of it took effect
+		return d.loseTrack(err) // it is not known which of the updates took effect
 	}
 	for _, u := range updates {
 		d.remember(u)
@@ -138,9 +140,9 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	return nil
 }
 
-// loseTrack notes that the switch's content is no longer known, for the reason that it returns.
-// The switch is read again. If chains have already judged the switch, that happens in another
-// connection, so that they judge the new content, too.
+// loseTrack notes that the switch's content is no longer known, for the reason that it returns. The
+// switch is then read again. If chains have already checked the switch's content, the switch is
+// read in another connection, so that the chains also check the new content.
 func (d *Device) loseTrack(err error) error {
 	if d.setUpAt == d.loadedAt {
 		d.Client.Reconnect(d.loadedAt, err)
@@ -157,7 +159,7 @@ func (d *Device) tableOf(u *v1.Update) string {
 	}
 	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
 	if err != nil {
-		return "" // not one of ours: it was made from this very P4Info
+		return "" // only updates of this P4Info are ours, so this update is not
 	}
 	return e.Table
 }
@@ -265,7 +267,7 @@ func (d *Device) haveLike(e p4rt.Entry) ([]*v1.TableEntry, error) {
 func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	k, err := d.readSlot(te)
 	if err != nil {
-		return // not an entry of this program, as in remember
+		return // this program has no such entry (see remember)
 	}
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
@@ -279,7 +281,8 @@ func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	d.placed[k.ID.Chain()][k.ID] = k
 }
 
-// readSlot decodes a key_index entry; for one that will be deleted, only its KEY_ID.
+// readSlot decodes a key_index entry. If the entry will be deleted, readSlot decodes only its
+// KEY_ID.
 func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	e, err := d.prog.Pipeline.Info.Decode(te)
 	if err != nil {
@@ -288,8 +291,8 @@ func (d *Device) readSlot(te *v1.TableEntry) (ops.Entry, error) {
 	return tableplan.ReadSlotEntry(e), nil
 }
 
-// KeyEntries returns the key_index entries of a chain that are in the switch, as far as the switch
-// has acknowledged them. It is safe for concurrent use.
+// KeyEntries returns the key_index entries of a chain in the switch, if the switch has acknowledged
+// them. It is safe for concurrent use.
 func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()
@@ -312,8 +315,8 @@ func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEn
 	return out, nil
 }
 
-// encode makes protobufs of planned entries. program.Read has already rejected programs that the
-// plan does not fit.
+// encode makes protobufs of planned entries. program.Read has already rejected programs that lack a
+// table or action of the plan.
 func (d *Device) encode(entries ...p4rt.Entry) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
 	for _, e := range entries {
@@ -340,7 +343,8 @@ func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
 	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
 }
 
-// readDefault reads the default entry of a table; ok is false if the switch does not return one.
+// readDefault reads the default entry of a table. ok is false if the switch does not return a
+// default entry.
 func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
 	te, err := d.Client.ReadDefault(ctx, table)
 	if err != nil || te == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Device is one switch: its connection, a worker that writes to it one job after the other, and
+// Device is one switch: its connection, a worker that executes jobs on it one after the other, and
 // its known content.
 type Device struct {
 	Spec *topology.Switch
@@ -33,26 +33,29 @@ type Device struct {
 	requests *Requests
 	limits   *Limits
 	first    p4rt.ElectionID
-	sender   chan []byte // frames for packet-out
-	leases   chan []byte // sent before frames of sender, so that a switch that is being filled does not lose its lease
+	sender   chan []byte // frames to send as packet-outs
+	// leases holds LEASEs, which are sent before the frames in sender, so that a switch that is
+	// being filled does not lose its lease.
+	leases chan []byte
 
 	mu    sync.Mutex
 	jobs  []func(context.Context)
 	wake  chan struct{}
 	quit  chan struct{} // closed when the switch has left
-	ended bool          // run has ended
+	ended bool          // whether run has ended
 	late  sync.Mutex    // held by jobs that are submitted after run has ended
 
-	// other describes another compatible program that the switch runs; nil: it runs this one.
+	// other describes the program that the switch runs, if that is a compatible program other than
+	// this one. It is nil if the switch runs this program.
 	other   atomic.Pointer[program.Kin]
-	replace atomic.Bool // it runs another program, and must get this one now
+	replace atomic.Bool // the switch runs another program, and must get this program now
 	stale   atomic.Bool // a refresh is waiting for the worker
 	// staleLater says that a refresh is waiting for others, or for the worker.
 	staleLater atomic.Bool
 	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
-	heard        atomic.Int64 // when a packet last came from it (by Owner.Now)
-	worked       atomic.Int64 // when a call to it was last answered
+	heard        atomic.Int64 // when a packet last came from the switch (by Owner.Now)
+	worked       atomic.Int64 // when a call to the switch was last answered
 	unsent       atomic.Uint64
 
 	contents              // used by the worker only
@@ -64,8 +67,7 @@ type Device struct {
 	laterMu sync.Mutex
 	later   []InstallRequest
 
-	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
-	// too.
+	// placed holds the known key_index entries, by chain. The controller's goroutine also reads it.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
@@ -76,11 +78,12 @@ type Options struct {
 	Program  *program.Program
 	Requests *Requests
 	Limits   *Limits
-	// Election is the election id of the first stream to the switch.
+	// Election is the election id for the first stream to the switch.
 	Election p4rt.ElectionID
-	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
+	// TLS is the TLS configuration for switches, each with its own server name. If nil, connections
+	// use plain text.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
+	// RPCTimeout bounds each P4Runtime request. If it is 0, the default of p4rt.Options applies.
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
@@ -99,11 +102,11 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 		Info: o.Program.Pipeline.Info, Log: o.Log,
 		TLS:        tlsFor(o.TLS, sw),
 		RPCTimeout: o.RPCTimeout,
-		MaxBackoff: 500 * time.Millisecond, // so that a restarted switch is back soon
+		MaxBackoff: 500 * time.Millisecond, // a short limit, so that a restarted switch is connected again soon
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { o.Owner.Post(func() { o.Owner.Connection(d, s) }) },
 		PacketIn:     func(p p4rt.PacketIn) { d.packetIn(p.Payload) },
-		StreamError: func(err error) { // called by one goroutine only
+		StreamError: func(err error) { // only one goroutine calls this function
 			if text := complaints.message(o.Owner.Now(), err); text != "" {
 				o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, text) })
 			}
@@ -124,14 +127,13 @@ func (d *Device) Worked(within time.Duration) bool { return lately(d.owner.Now()
 func (d *Device) Unsent() uint64 { return d.unsent.Load() }
 
 // NextElection returns the lower half of an election id that is above all ids that this connection
-// has used, or may be about to use.
+// has used or may be about to use.
 func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
 
 // Stop ends run. The worker's remaining jobs fail, as if the switch were out of reach.
 func (d *Device) Stop() { close(d.quit) }
 
-// send queues a frame for the switch's pipeline, without waiting. Packets may be lost here as
-// anywhere else.
+// send queues a frame for the switch's pipeline, without waiting. The packet may be lost.
 func (d *Device) send(frame []byte) error { return d.queue(d.sender, frame) }
 
 // SendLease sends a LEASE ahead of all other waiting packets.
@@ -160,8 +162,8 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 // can.
 var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
-// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream holds up
-// nothing else.
+// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream delays nothing
+// else.
 func (d *Device) sendQueued(ctx context.Context) {
 	for {
 		var f []byte
@@ -182,8 +184,8 @@ func (d *Device) sendQueued(ctx context.Context) {
 	}
 }
 
-// Passing reports whether a failure may go away by itself: the switch was out of reach, rather
-// than refusing.
+// Passing reports whether an error may go away by itself, because the switch was out of reach and
+// did not refuse anything.
 func Passing(err error) bool {
 	for _, e := range []error{ErrNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, p4rt.ErrNotConnected,
 		p4rt.ErrOutcomeUnknown, context.Canceled, context.DeadlineExceeded} {
@@ -202,7 +204,7 @@ func Passing(err error) bool {
 	return false
 }
 
-// lately reports whether a noted event happened within a time.
+// lately reports whether the event whose time is in noted happened within the given time.
 func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
 	at := noted.Load()
 	return at != 0 && now-time.Duration(at) < within

@@ -21,9 +21,9 @@ type idleOwner struct{ Owner }
 func (idleOwner) Post(func())     {}
 func (idleOwner) Now() chain.Time { return 0 }
 
-// TestUnsent: a device counts the packets that it drops because its queue is full, and those that
-// it cannot send because the stream has ended. It does not count packets that it refuses without a
-// stream.
+// TestUnsent: a device counts the packets that it drops because its queue is full, and the packets
+// that it cannot send because the stream has ended. It does not count packets that it refuses
+// without a stream.
 func TestUnsent(t *testing.T) {
 	const compiled = "../../../p4src/compiled/netcraq-128"
 	pipeline, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")

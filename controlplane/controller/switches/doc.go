@@ -14,12 +14,12 @@
 // (contents.go) and reads it again in each connection. It trusts nothing from an earlier
 // connection, because the switch may have been restarted between the two.
 //
-// setup.go prepares a newly connected switch. install.go installs its part of a chain's
+// setup.go prepares a newly connected switch. install.go installs a switch's part of a chain's
 // configuration, in an order in which no packet is handled wrongly meanwhile. keys.go, watches.go
 // and refresh.go update the entries that depend on keys, watches and routes. program.go handles
-// switches that run an earlier or later program for now. requests.go and target.go exchange
-// packets with a switch's pipeline, for the procedures of package chain/ops.
+// switches that run an earlier or later program for now. requests.go and target.go exchange packets
+// with a switch's pipeline, for the procedures of package chain/ops.
 //
-// A device decides nothing about chains. The controller's goroutine does, and the device calls it
-// only through Owner.
+// A device decides nothing about chains. The controller's goroutine makes these decisions, and the
+// device calls it only through Owner.
 package switches

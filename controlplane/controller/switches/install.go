@@ -37,10 +37,10 @@ func (d *Device) Become(ctx context.Context, in Incarnation, ct *topology.Chain,
 	return d.install(ctx, false, part{ct, a.Config})
 }
 
-// Prepare creates the multicast groups of a switch's part of a configuration, and admits packets
-// from additional ports, while the configuration is being recorded. No packet uses the groups
-// before install writes the entry, so install has less to do while the chain is half changed.
-// Whatever Prepare cannot do now, install does.
+// Prepare runs while a configuration is being recorded. It creates the multicast groups of the
+// switch's part, and admits packets from additional ports. No packet uses the groups before install
+// writes the chain_config entry. So install has less to do while the chain is half changed. If
+// Prepare cannot do something, install does it.
 func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
@@ -57,7 +57,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err != nil {
 		return
 	}
-	// Groups of this parity may be in use.
+	// Groups of the same parity may be in use.
 	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
 		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.Groups); err == nil {
 			change = append(groups, change...)
@@ -67,8 +67,9 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 }
 
 // diffPeers compares the chain_peer entries of a chain with those that the switch should have.
-// After add, the switch admits what either set admits. drop removes the rest, and is for later,
-// when other switches no longer have the previous configuration.
+// After the updates in add, the switch admits what either set admits. The updates in drop remove
+// the other entries. They are applied later, when no other switch has the previous configuration
+// any more.
 func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (add, drop []*v1.Update, err error) {
 	have := d.haveOf("chain_peer", ct)
 	both := maps.Clone(want)
@@ -120,7 +121,7 @@ func (d *Device) readPeersOpen(ctx context.Context) (open bool, err error) {
 	return part != tableplan.Peer{}, nil
 }
 
-// epoch returns the epoch of the configuration of a chain that the switch has, as far as is known.
+// epoch returns the epoch of the configuration of a chain that the switch is known to have.
 func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
 	configs := d.haveOf("chain_config", ct)
 	if len(configs) != 1 {

@@ -7,9 +7,9 @@ import (
 )
 
 // TestJobsNobodyWaitsFor: a job whose caller gives up before the worker begins it is never
-// executed. It must not run among later jobs.
+// executed. It must not run later, among other jobs.
 func TestJobsNobodyWaitsFor(t *testing.T) {
-	d := &Device{wake: make(chan struct{}, 1)} // no worker runs, as if it were busy
+	d := &Device{wake: make(chan struct{}, 1)} // no worker runs, which looks like a worker that is busy
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := 0

@@ -65,13 +65,13 @@ func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 	return tableplan.SlotEntry(e)
 }
 
-// Realign updates those of some keys' entries in the switch that have another realm. It skips
-// hidden entries, which have no realm, and closed ones stay closed: only the operation on the key
+// Realign updates the given keys' entries in the switch if they have another realm. It skips hidden
+// entries, which have no realm. Closed entries stay closed, because only the operation on the key
 // opens them.
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes placed
+		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes d.placed, so no lock is needed
 		if !ok || has.Hidden {
 			continue
 		}

@@ -15,8 +15,8 @@ type Owner interface {
 	// Now returns the time by the clock that measures leases.
 	Now() chain.Time
 
-	// Plan returns what the switches should hold now. It may be replaced, so workers call Plan
-	// each time.
+	// Plan returns what the switches should hold now. The plan may be replaced, so workers call
+	// Plan each time they need it.
 	Plan() *tableplan.Plan
 	// Watches returns which server watches which keys now.
 	Watches() tableplan.Watches
@@ -28,15 +28,15 @@ type Owner interface {
 	// Answers reports whether a switch may answer for a chain.
 	Answers(chain uint8, sw string) bool
 
-	// Event reports what has happened at a switch. It runs on the controller's goroutine, as do
-	// the following methods.
+	// Event reports what has happened at a switch. The device calls this method and the following
+	// ones on the controller's goroutine.
 	Event(kind string, d *Device, message string)
 	// Connection reports a change of the state of the switch's connection.
 	Connection(d *Device, s p4rt.State)
 	// NotSetUp reports that the switch could not be made ready. The device tries again.
 	NotSetUp(d *Device, why string)
-	// SetUp reports that the switch has everything that follows from the topology. fresh: its
-	// registers are empty.
+	// SetUp reports that the switch has everything that follows from the topology. fresh says that
+	// its registers are empty.
 	SetUp(d *Device, in Incarnation, fresh bool, has map[uint8]Report)
 	// LeaseReply reports the reply to a LEASE, and when it came.
 	LeaseReply(d *Device, at chain.Time, p *wire.Packet)

@@ -15,13 +15,13 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// Former reports whether the switch runs another program than this one for now.
+// Former reports whether the switch still runs another program than this one.
 func (d *Device) Former() bool { return d.other.Load() != nil }
 
-// Unguarded reports whether it runs a program without principals.
+// Unguarded reports whether the switch runs a program without principals.
 func (d *Device) Unguarded() bool { k := d.other.Load(); return k != nil && k.Unguarded }
 
-// lacks reports whether its program lacks a table.
+// lacks reports whether the switch's program lacks a table.
 func (d *Device) lacks(table string) bool {
 	k := d.other.Load()
 	return k != nil && slices.Contains(k.Lacks, table)
@@ -45,7 +45,7 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 		case k != nil && (keys > 0 || len(k.Lacks) > 0):
 			d.other.Store(k)
 			return p4rt.Kept, nil
-		case keys > 0: // it runs a much earlier or later version, or another profile
+		case keys > 0: // the switch runs a much earlier or later version, or another profile
 			return p4rt.Kept, fmt.Errorf("it runs a program of NetCRAQ's that this controller does not know (another profile, or another "+
 				"version), and is a member of a chain, with %d keys, whose values would be lost: nothing was changed. Start the "+
 				"controller that it is of; or, to begin without these values, restart the switch", keys)
@@ -53,8 +53,8 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 	}
 	pushed := p4rt.Kept
 	if !mine {
-		// The program was committed without reconciling: some targets keep registers then, and
-		// others do not.
+		// The program was committed without reconciling. In that case some targets keep registers,
+		// and others do not.
 		pushed = p4rt.Committed
 		if err := d.limits.loads.begin(ctx); err != nil {
 			return p4rt.Kept, err
@@ -70,13 +70,13 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 	return pushed, nil
 }
 
-// holds returns how many keys a switch has that runs another program and is a member of a chain.
-// Replacing the program would lose their values.
+// holds returns how many keys a switch has if it runs another program and is a member of a chain.
+// Replacing the program would lose the keys' values.
 func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int, err error) {
 	info := d.prog.Pipeline.Info
 	for _, name := range []string{"key_index", "chain_config"} {
 		if !program.SameTable(running, info.P4Info, name) {
-			return 0, nil // the program is not NetCRAQ's
+			return 0, nil // the switch's program is not NetCRAQ's
 		}
 	}
 	entries, err := d.Client.ReadTable(ctx, "key_index")
@@ -97,8 +97,9 @@ func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int,
 	return len(entries), nil
 }
 
-// asFormer converts an entry to one of the program that the switch runs; nil: that program has no
-// such entry. Parts that both programs have share an id, even if their names differ.
+// asFormer converts an entry to an entry of the program that the switch runs. It returns nil if
+// that program has no such entry. Objects that both programs have share an id, even if their names
+// differ.
 func (d *Device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1.TableEntry, error) {
 	switch {
 	case d.lacks(e.Table):
@@ -117,7 +118,7 @@ func (d *Device) asFormer(info *p4rt.Info, e p4rt.Entry, te *v1.TableEntry) (*v1
 		}
 		te.Action.GetAction().Params = nil
 	case "key_index":
-		te.Action.GetAction().Params = te.Action.GetAction().Params[:1] // the slot, without the realm
+		te.Action.GetAction().Params = te.Action.GetAction().Params[:1] // keeps the slot, and drops the realm
 	}
 	return te, nil
 }

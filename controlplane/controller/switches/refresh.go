@@ -18,13 +18,14 @@ type complete struct {
 	filling bool
 }
 
-// RefreshSoon makes the worker refresh the switch, once for all changes made until then.
+// RefreshSoon makes the worker refresh the switch soon. One refresh covers all changes that were
+// made before it begins.
 func (d *Device) RefreshSoon() {
 	if d.stale.Swap(true) {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.stale.Store(false) // before it reads the plan
+		d.stale.Store(false) // must come before refresh reads the plan
 		d.refresh(ctx)
 	})
 }
@@ -46,11 +47,11 @@ func (d *Device) RefreshLater() {
 	}()
 }
 
-// refresh writes what has changed in a switch's routes and in the multicast groups of its chains.
+// refresh writes the changes of a switch's routes, and of the multicast groups of its chains.
 func (d *Device) refresh(ctx context.Context) {
 	err := d.Read(ctx)
 	if errors.Is(err, ErrNotConnected) {
-		return // the switch gets everything when it is set up
+		return // the set-up will write everything
 	}
 	if err == nil {
 		err = d.WriteBase(ctx)
@@ -78,7 +79,7 @@ func (d *Device) refresh(ctx context.Context) {
 			d.complete[x.ct.ID] = by
 		}
 	}
-	if err != nil && !Passing(err) { // a lost switch gets everything when it is back
+	if err != nil && !Passing(err) { // a lost switch is written when it is back
 		d.owner.Post(func() { d.owner.Event("switch.not-rerouted", d, err.Error()) })
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The controller's own packets. They go through a switch's pipeline like a client's
-// (submit_to_ingress), from the controller's address. The reply comes back as a packet-in from
-// whichever switch makes it, because every switch routes that address to the controller. The UDP
-// source port identifies the request.
+// This file sends and receives the controller's own packets. They go through a switch's pipeline
+// like a client's packets (submit_to_ingress), from the controller's address. The reply comes back
+// as a packet-in from whichever switch makes it, because every switch routes that address to the
+// controller. The UDP source port identifies the request.
 
-// leasePort is the source port of LEASEs. The op of a reply shows that it answers a LEASE.
+// leasePort is the source port of LEASEs. The operation of a reply shows that the reply answers a
+// LEASE.
 const leasePort = 20036
 
 // Requests matches replies to waiting requests. It is safe for concurrent use.
@@ -32,7 +33,8 @@ type waiting struct {
 
 // NewRequests returns an empty table of requests.
 func NewRequests() *Requests {
-	// A random start, because late replies to an earlier controller's requests may still come.
+	// The first port is random, because late replies to an earlier controller's requests may still
+	// come.
 	return &Requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
 }
 
@@ -58,9 +60,9 @@ func (r *Requests) close(port uint16) {
 	delete(r.waiting, port)
 }
 
-// deliver passes a reply to the request that waits for it. It accepts a switch's own content only
-// from that switch. member reports whether the reply comes from a switch of its chain, which may
-// answer requests that were forwarded.
+// deliver passes a reply to the request that waits for it. It accepts a reply about a switch's own
+// content only from that switch. member says whether the reply comes from a member of the key's
+// chain. Members may answer requests that another switch forwarded.
 func (r *Requests) deliver(from *Device, port uint16, p *wire.Packet, member bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,12 +71,12 @@ func (r *Requests) deliver(from *Device, port uint16, p *wire.Packet, member boo
 		return
 	}
 	select {
-	case w.replies <- p: // never ready if the channel is nil
+	case w.replies <- p: // a nil channel is never ready
 	default:
 	}
 }
 
-// frame wraps a packet that is addressed to the switch itself for packet-out there.
+// frame wraps a packet that is addressed to a switch in a packet-out for that switch.
 func (d *Device) frame(srcPort uint16, p *wire.Packet) ([]byte, error) {
 	payload, err := p.Marshal(d.prog.Profile)
 	if err != nil {
@@ -107,6 +109,7 @@ func (d *Device) packetIn(frame []byte) {
 		d.requests.deliver(d, f.Dst.Port(), p, d.owner.Answers(p.Key.Chain(), d.Spec.Name))
 		return
 	}
-	// The time of arrival, not of processing: the lease counts from it.
+	// Use the time of arrival and not the time of processing, because the lease counts from the
+	// arrival.
 	d.owner.Post(func() { d.owner.LeaseReply(d, now, p) })
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// SetUp prepares a newly connected switch for chains: it loads the program, and writes what
-// follows only from the topology. It runs on the worker, and tries again until the switch has
+// SetUp prepares a newly connected switch for chains: it loads the program, and writes the entries
+// that follow only from the topology. It runs on the worker, and tries again until the switch has
 // everything or the connection has changed.
 func (d *Device) SetUp(ctx context.Context, stream int) {
 	said := ""
@@ -152,7 +152,7 @@ func (d *Device) load(ctx context.Context, stream int) error {
 // Report is a switch's content for one chain.
 type Report struct {
 	Assignment *chain.Assignment
-	Keys       int // key_index entries
+	Keys       int // number of key_index entries
 }
 
 // ReadChains reads a switch's content for each chain. It also returns the incarnation that this
@@ -253,7 +253,8 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
-	// A port that now leads elsewhere must not admit what its previous neighbour could send.
+	// A port that now leads to another neighbour must not admit what its previous neighbour could
+	// send.
 	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
 		number, _ := tableplan.ReadPeerEntry(e)
 		port, ok := sw.Port(number)
@@ -285,7 +286,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	return d.closePeers(ctx)
 }
 
-// writeRates limits what hosts may send, before their ports are opened to them.
+// writeRates limits the packet rates of hosts, before their ports are opened to them.
 func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
@@ -304,14 +305,14 @@ func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	return d.Apply(ctx, updates...)
 }
 
-// burst is how many packets a host with a rate limit may send at once: a fiftieth of its rate per
-// second, but at least as many as a client sends at a time.
+// burst returns how many packets a host with a rate limit may send at once. This is a fiftieth of
+// its rate per second, but at least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
-// Replace loads this program into a switch that runs another one, and sets the switch up. It runs
-// on the worker.
+// Replace loads this program into a switch that runs another program, and sets the switch up. It
+// runs on the worker.
 func (d *Device) Replace(ctx context.Context) {
 	d.replace.Store(true)
 	d.SetUp(ctx, d.Client.State().Stream)
-	d.replace.Store(false) // after a failure the chains are consulted again
+	d.replace.Store(false) // if this attempt has failed, the next one consults the chains again
 }

@@ -10,16 +10,18 @@ import (
 // streamErrorEvery is the minimum time between two events about a switch's stream errors.
 const streamErrorEvery = time.Second
 
-// streamErrors turns at most one stream error per second into an event, and counts the others. A
-// switch that has no program yet answers every packet with an error, and a hostile switch can send
-// any number of them, while the controller keeps a bounded number of events of all switches.
+// streamErrors turns at most one stream error per second into an event, and counts all other
+// errors. A switch that has no program yet answers every packet with an error, and a hostile switch
+// can send any number of errors. The controller has room for a bounded number of events of all
+// switches.
 type streamErrors struct {
 	heard bool
-	at    chain.Time // time of the last event
-	more  int        // number of errors since then that have not become events
+	at    chain.Time // time of the last event about a stream error
+	more  int        // number of errors since the last event
 }
 
-// message returns the text of an event for an error that comes now; "": the error is only counted.
+// message returns the text of an event for an error that comes now. It returns "" if the error is
+// only counted.
 func (s *streamErrors) message(now chain.Time, err error) string {
 	if s.heard && now-s.at < streamErrorEvery {
 		s.more++

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestStreamErrors: of a flood of errors one per second is reported, with the number of the others.
+// TestStreamErrors: if many errors come at once, one error per second is reported, with the number
+// of the errors that were not reported.
 func TestStreamErrors(t *testing.T) {
 	var s streamErrors
 	flood := errors.New("s1: FailedPrecondition: no pipeline")

@@ -10,7 +10,7 @@ import (
 )
 
 // TLSConfig makes the TLS configuration for the switches of a topology from the topology's files.
-// It returns nil if there are none.
+// It returns nil if the topology names no files.
 func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.CA == "" {
 		return nil, nil
@@ -27,8 +27,8 @@ func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.Cert == "" {
 		return conf, nil
 	}
-	// The certificate is read for each connection, so that it can be renewed. It is also read now,
-	// so that a mistake shows now.
+	// The certificate is read for each connection, so that it can be renewed. The code below also
+	// reads it at once, so that an error in the certificate is reported early.
 	own := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
@@ -43,7 +43,8 @@ func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	return conf, nil
 }
 
-// tlsFor returns the TLS configuration for one switch, based on the common one; nil: plain text.
+// tlsFor returns the TLS configuration for one switch, based on the common one. It returns nil for
+// plain text.
 func tlsFor(all *tls.Config, s *topology.Switch) *tls.Config {
 	if all == nil {
 		return nil

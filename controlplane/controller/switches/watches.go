@@ -16,7 +16,7 @@ func (d *Device) WatchSoon() {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.watchesStale.Store(false) // must come before the job reads the watches
+		d.watchesStale.Store(false) // must come before writeWatches reads the watches
 		err := d.Read(ctx)
 		if err == nil {
 			err = d.writeWatches(ctx)

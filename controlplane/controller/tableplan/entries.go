@@ -13,14 +13,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The entries of docs/protocol.md, "Tables that the controller fills".
+// These functions make the entries of docs/protocol.md, "Tables that the controller fills".
 
 func fabricPort(port uint32) p4rt.Entry {
 	return p4rt.Entry{Table: "port_trust", Match: p4rt.Match{"ingress_port": p4rt.Exact(port)}, Action: "fabric_port"}
 }
 
-// hostPort makes a port accept a principal's requests; open: with any client's session, leased or
-// not.
+// hostPort makes a port accept a principal's requests. With open, the port may use any client's
+// session, leased or not.
 func hostPort(port uint32, principal uint16, address netip.Addr, open bool) p4rt.Entry {
 	action := "host_port"
 	if open {
@@ -30,7 +30,8 @@ func hostPort(port uint32, principal uint16, address netip.Addr, open bool) p4rt
 		Params: p4rt.Params{"principal": principal, "address": address}}
 }
 
-// LeaseEntry lets the host at a port of a switch use a session, at that switch.
+// LeaseEntry returns the entry that lets the host at a port of a switch use a session at that
+// switch.
 func LeaseEntry(session uint16, port uint32) p4rt.Entry {
 	return p4rt.Entry{Table: "session_lease", Match: p4rt.Match{"session": p4rt.Exact(session)}, Action: "leased_to", Params: p4rt.Params{"port": port}}
 }
@@ -73,7 +74,7 @@ type chainPart struct {
 	role                      chain.Role
 	frozen, leaseRequired     bool
 	epoch                     uint16
-	head, next, tail, service netip.Addr // the zero Addr: 0.0.0.0
+	head, next, tail, service netip.Addr // the zero Addr stands for 0.0.0.0
 	ackGroup, replyGroup      uint16
 }
 
@@ -94,7 +95,7 @@ func chainEntry(id uint8, c chainPart) p4rt.Entry {
 // Peer says which messages of a chain a port may receive.
 type Peer struct{ predecessor, tail, member bool }
 
-// Or admits what either of two peers admits.
+// Or returns a Peer that admits the messages that either of two peers admits.
 func (a Peer) Or(b Peer) Peer {
 	return Peer{a.predecessor || b.predecessor, a.tail || b.tail, a.member || b.member}
 }
@@ -104,7 +105,7 @@ func peerEntry(id uint8, port uint32, p Peer) p4rt.Entry {
 		Action: "peer", Params: p4rt.Params{"predecessor": p.predecessor, "tail": p.tail, "member": p.member}}
 }
 
-// PeerEntries returns the chain_peer entries of a chain, by port.
+// PeerEntries returns the chain_peer entries of a chain, ordered by port.
 func PeerEntries(id uint8, parts map[uint32]Peer) (out []p4rt.Entry) {
 	for _, port := range slices.Sorted(maps.Keys(parts)) {
 		out = append(out, peerEntry(id, port, parts[port]))
@@ -112,8 +113,8 @@ func PeerEntries(id uint8, parts map[uint32]Peer) (out []p4rt.Entry) {
 	return out
 }
 
-// PeerDefault says what a switch admits at ports without an entry in chain_peer: everything or
-// nothing.
+// PeerDefault returns the default entry of chain_peer. It admits everything or nothing at ports
+// without an entry.
 func PeerDefault(open bool) p4rt.Entry {
 	return p4rt.Entry{Table: "chain_peer", Default: true, Action: "peer",
 		Params: p4rt.Params{"predecessor": open, "tail": open, "member": open}}
@@ -125,8 +126,8 @@ func ReadPeerEntry(e p4rt.Entry) (port uint32, p Peer) {
 	return uint32(e.Exact("ingress_port").Uint64()), Peer{is("predecessor"), is("tail"), is("member")}
 }
 
-// ReadChainEntry returns the assignment of a chain_config entry. An address that no switch has
-// becomes a name that no switch has.
+// ReadChainEntry returns the assignment of a chain_config entry. If no switch has an address of the
+// entry, the address becomes a name that no switch has.
 func ReadChainEntry(t *topology.Topology, e p4rt.Entry) chain.Assignment {
 	name := func(param string) string {
 		v := e.Param(param)
@@ -173,7 +174,7 @@ func SlotEntry(e ops.Entry) p4rt.Entry {
 		Action: "set_slot", Params: p4rt.Params{"slot": e.Slot, "realm": e.Realm}}
 }
 
-// ReadSlotEntry decodes a key_index entry; if it has no action, only its KEY_ID.
+// ReadSlotEntry decodes a key_index entry. If the entry has no action, it decodes only the KEY_ID.
 func ReadSlotEntry(e p4rt.Entry) ops.Entry {
 	k := ops.Entry{ID: wire.Key(e.Exact("KEY_ID").Uint64())}
 	if e.Action != "" {

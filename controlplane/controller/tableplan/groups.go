@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Replica instances of the tail's multicast (docs/protocol.md, "Multicast at the tail").
+// These constants are replica instances of the tail's multicast (docs/protocol.md, "Multicast at
+// the tail").
 const (
 	instanceAck    = 1
 	instanceReply  = 2
@@ -25,24 +26,24 @@ const maxGroup = 1<<15 - 1
 type groupIDs struct {
 	ack   [2]uint16
 	reply [2]uint16 // the group for a reply by port p is reply + p
-	// The groups of watches are changed while they are not in use, so one set is enough.
+	// The groups of watches are changed while no packet uses them, so one set is enough.
 	watchAck, watchReply uint16
 }
 
 // groupTable holds the group ids of all chains at all switches.
 type groupTable map[string]map[uint8]groupIDs
 
-// A block holds the group ids for all ports that a switch can have: first the one for
-// acknowledgements, and p further the one for a reply by port p.
+// A block holds the group ids for all ports that a switch can have. Its first id is the group for
+// acknowledgements. The id that is p higher is the group for a reply by port p.
 const (
 	blockSize = int(topology.CPUPort) + 1
-	maxBlocks = maxGroup / blockSize / 3 // number of chains for which there are three blocks each
+	maxBlocks = maxGroup / blockSize / 3 // number of chains that can have three blocks each
 )
 
-// allocateGroups gives every chain its groups at every switch. It should give the same ones again
-// when ports, hosts and chains come and go, because a chain's entry has to change with its groups.
-// So the blocks of a chain follow from its id, as long as there are no more chains than blocks. If
-// there are more, each chain gets only the ids that the existing ports need.
+// allocateGroups gives every chain its groups at every switch. It should keep these groups when
+// ports, hosts and chains come and go, because a chain's entry has to change with its groups. So
+// the blocks of a chain follow from its id, as long as there are enough blocks for all chains.
+// Otherwise each chain gets only the ids that the existing ports need.
 func allocateGroups(t *topology.Topology) (groupTable, error) {
 	if len(t.Chains) <= maxBlocks {
 		return allocateBlocks(t), nil
@@ -64,7 +65,7 @@ func allocateBlocks(t *topology.Topology) groupTable {
 		taken[n] = true
 		first := uint16(1 + 2*n*blockSize)
 		second := first + uint16(blockSize)
-		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // after all other blocks, which keep their ids
+		watch := uint16(1 + (2*maxBlocks+n)*blockSize) // placed after all other blocks, which keep their ids
 		ids[c.ID] = groupIDs{ack: [2]uint16{first, second}, reply: [2]uint16{first, second},
 			watchAck: watch, watchReply: watch}
 	}
@@ -91,7 +92,7 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 		low := 1
 		for _, c := range t.Chains {
 			var g groupIDs
-			for kind := range 3 { // even epochs, odd epochs, and watches
+			for kind := range 3 { // the kinds are groups of even epochs, of odd epochs, and of watches
 				for low <= maxGroup && taken[low] {
 					low++
 				}
@@ -99,8 +100,8 @@ func allocateDensely(t *topology.Topology) (groupTable, error) {
 				if ok {
 					taken[ack] = true
 				}
-				// The lowest base whose groups are all free. The base itself may belong to another
-				// chain, because there is no port 0.
+				// Find the lowest base whose groups are all free. The base itself may belong to
+				// another chain, because there is no port 0.
 				base := 0
 				free := func(base int) bool {
 					return !slices.ContainsFunc(ports, func(p uint32) bool {
@@ -160,10 +161,10 @@ func (g groupIDs) owns(ports []uint32, id uint32) bool {
 	return false
 }
 
-// switchGroups answers questions about the multicast groups of one switch.
+// switchGroups tells which multicast groups of one switch belong to which chain.
 type switchGroups struct {
-	ids   map[uint8]groupIDs // by chain
-	ports []uint32           // for replies
+	ids   map[uint8]groupIDs // group ids by chain
+	ports []uint32           // ports by which replies leave the switch
 }
 
 // GroupsAt returns the group ids of the chains at a switch.

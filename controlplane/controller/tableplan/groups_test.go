@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestGroupsDoNotOverlap: no multicast group id has two uses, however many chains and ports exist.
+// TestGroupsDoNotOverlap: each multicast group id has only one use, for any number of chains and
+// ports.
 func TestGroupsDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		chains, ports int

@@ -7,36 +7,37 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Principals and realms have names for people and numbers (16 bits) for switches. A principal and
-// a realm with the same name have the same number. So a switch knows, without a table lookup, that
-// a principal may do everything in its own realm.
+// Principals and realms have names for people, and 16-bit numbers for switches. A principal and a
+// realm with the same name have the same number. So a switch knows without a table lookup that a
+// principal may do everything in its own realm.
 
-// The numbers. 0 means nobody. controllerNumber is the controller's number; no other principal may
-// use its realm. All other numbers have 15 bits, because while only the controller may write a key,
-// the key's entry has its realm combined with ClosedKey. (In a key's entry controllerNumber equals
-// ClosedKey combined with the unused realm lastNumber+1.) The entry of a key that is hidden from
-// clients has hiddenKey, which is ClosedKey without a realm.
+// Some numbers have a fixed meaning. 0 means nobody. controllerNumber is the controller's number;
+// no other principal may use its realm. All other numbers have 15 bits, because while only the
+// controller may write a key, the key's entry has its realm combined with ClosedKey. (In a key's
+// entry controllerNumber equals ClosedKey combined with the unused realm lastNumber+1.) The entry
+// of a key that is hidden from clients has hiddenKey, which is ClosedKey without a realm.
 const (
 	controllerNumber = 0xFFFF
-	defaultNumber    = 1 // of topology.DefaultRealm
+	defaultNumber    = 1 // number of topology.DefaultRealm
 	ClosedKey        = 0x8000
 	hiddenKey        = ClosedKey
 	lastNumber       = ClosedKey - 2
 )
 
-// Numbering gives numbers to names, and keeps them: switches change from one topology to the next
-// one after the other, so a number with two meanings would meanwhile give one name's rights to the
-// other. It is saved with the controller's state.
+// Numbering gives numbers to names, and keeps them. Switches change to a new topology one after the
+// other. If a number changed its meaning, one name would have another name's rights meanwhile. The
+// controller saves the Numbering with its state.
 type Numbering struct {
 	numbers map[string]uint16
 	next    uint16
 }
 
-// NewNumbering continues with numbers that were given before (nil: there are none).
+// NewNumbering continues with the numbers that were given before. They are nil if no number was
+// given yet.
 func NewNumbering(saved map[string]uint16) *Numbering {
 	n := &Numbering{numbers: map[string]uint16{topology.DefaultRealm: defaultNumber}, next: defaultNumber + 1}
 	maps.Copy(n.numbers, saved)
-	// saved by a version that gave higher numbers
+	// An earlier version, which gave higher numbers, may have saved these numbers.
 	maps.DeleteFunc(n.numbers, func(_ string, number uint16) bool { return number > lastNumber })
 	for _, used := range n.numbers {
 		n.next = max(n.next, used+1)
@@ -44,11 +45,11 @@ func NewNumbering(saved map[string]uint16) *Numbering {
 	return n
 }
 
-// Numbers returns the numbers by name, to be saved.
+// Numbers returns the numbers by name, in the form that is saved.
 func (n *Numbering) Numbers() map[string]uint16 { return maps.Clone(n.numbers) }
 
-// of returns the numbers of all names in a topology. New names get numbers that were never given
-// and, when none are left, numbers of names that are no longer used.
+// of returns the numbers of all names in a topology. New names get numbers that were never given.
+// When no such number is left, they get numbers of names that are no longer used.
 func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string

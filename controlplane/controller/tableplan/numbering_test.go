@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// named is a topology with realms, and hosts of some principals.
+// named returns a topology with realms, and with hosts of some principals.
 func named(realms []string, principals ...string) *topology.Topology {
 	t := &topology.Topology{}
 	for _, p := range principals {
@@ -20,8 +20,8 @@ func named(realms []string, principals ...string) *topology.Topology {
 	return t
 }
 
-// TestNumbering: a name keeps its number when other names come and go, also across a restart. A
-// principal and a realm with the same name have the same number.
+// TestNumbering: a name keeps its number when other names come and go, and when the controller
+// restarts. A principal and a realm with the same name have the same number.
 func TestNumbering(t *testing.T) {
 	n := NewNumbering(nil)
 	of := func(top *topology.Topology) map[string]uint16 {
@@ -37,12 +37,12 @@ func TestNumbering(t *testing.T) {
 		t.Errorf("%v, not %v", first, want)
 	}
 	of(named([]string{"c"}))
-	n = NewNumbering(maps.Clone(n.numbers)) // saved, and read again
+	n = NewNumbering(maps.Clone(n.numbers)) // the numbers are saved and loaded again
 	if got := of(named([]string{"d", "b"})); got["b"] != 3 || got["d"] != 5 {
 		t.Errorf("%v", got)
 	}
 
-	// When all numbers have been given, the numbers of unused names are given again, and no others.
+	// When all numbers have been given, only the numbers of unused names are given again.
 	some := make([]string, 1000)
 	for n.next <= lastNumber-uint16(len(some)) {
 		for i := range some {

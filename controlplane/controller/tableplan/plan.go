@@ -15,8 +15,8 @@ import (
 // Plan is a topology with the resources that were allocated for it.
 type Plan struct {
 	Topology *topology.Topology
-	full     *topology.Graph                // with all switches
-	around   atomic.Pointer[topology.Graph] // without the switches to avoid
+	full     *topology.Graph                // the graph with all switches
+	around   atomic.Pointer[topology.Graph] // the graph without the switches to avoid
 	groups   groupTable
 	Chains   []uint8             // their ids
 	services map[netip.Addr]bool // their addresses
@@ -55,7 +55,7 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	return p, nil
 }
 
-// ChainOf returns the chain with an id, or nil if there is none.
+// ChainOf returns the chain with the given id, or nil if there is none.
 func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	i := slices.IndexFunc(p.Topology.Chains, func(c *topology.Chain) bool { return c.ID == id })
 	if i < 0 {
@@ -76,8 +76,8 @@ func (p *Plan) Avoid(down map[string]bool) {
 // routes.
 func (p *Plan) Graph() *topology.Graph { return p.around.Load() }
 
-// walk follows the routes from one switch to another and calls enter with each switch on the way,
-// the last included, and the port by which a packet comes in there.
+// walk follows the routes from one switch to another. It calls enter for each later switch on the
+// way, including the last, with the port by which a packet enters that switch.
 func (p *Plan) walk(from, to string, enter func(at string, port uint32)) {
 	for at := from; at != to; {
 		hop, ok := p.graph(at, to).NextHop(at, to)
@@ -90,7 +90,7 @@ func (p *Plan) walk(from, to string, enter func(at string, port uint32)) {
 }
 
 // ports returns, for each switch, its ingress ports on the routes from one switch to all others.
-// This walks to every switch, so the result is kept until the routes change.
+// The result is cached until the routes change, because computing it walks to every switch.
 func (p *Plan) ports(from string) map[string][]uint32 {
 	p.entrancesMu.Lock()
 	defer p.entrancesMu.Unlock()
@@ -109,9 +109,9 @@ func (p *Plan) ports(from string) map[string][]uint32 {
 	return out
 }
 
-// peers returns which messages of a chain arrive at which port of a switch: stamped writes on the
-// way from a member to the next, acknowledgements from the tail's side of the tree, and answers
-// from any member.
+// peers returns which messages of a chain arrive at which port of a switch. These messages are
+// stamped writes on the way from a member to the next, acknowledgements from the tail's side of the
+// tree, and answers from any member.
 func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 	out := map[uint32]Peer{}
 	add := func(port uint32, part Peer) { out[port] = out[port].Or(part) }
@@ -147,8 +147,8 @@ func (p *Plan) Ways(switches []string) map[string]bool {
 	return out
 }
 
-// graph returns a network in which one switch can reach all of some others: the one without the
-// switches to avoid if possible, otherwise the full one.
+// graph returns a network graph in which one switch can reach all of some others. If possible, this
+// is the graph without the switches to avoid, otherwise the full graph.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	g := p.around.Load()
 	for _, s := range to {
@@ -188,8 +188,8 @@ func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 // realm returns the number of a key's realm, by the key's name.
 func (p *Plan) realm(name string) uint16 { return p.numbers[p.Topology.RealmOf(name)] }
 
-// Base returns a switch's content that does not depend on chains: the rights of its ports, its own
-// address, and the routes to hosts, switches and the controller.
+// Base returns the part of a switch's content that does not depend on chains. It holds the rights
+// of ports, the switch's own address, and the routes to hosts, switches and the controller.
 func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {
@@ -232,8 +232,8 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	return out
 }
 
-// IsBase reports whether Base decides on an entry of a table in BaseTables. The other entries are
-// service addresses.
+// IsBase reports whether Base decides on an entry of a table in BaseTables. All other entries of
+// these tables are for service addresses.
 func (p *Plan) IsBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
 		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") &&
@@ -247,7 +247,7 @@ func (p *Plan) IsBase(e p4rt.Entry) bool {
 // Part is a switch's content for one chain.
 type Part struct {
 	Config p4rt.Entry
-	Peers  map[uint32]Peer // chain_peer, by port
+	Peers  map[uint32]Peer // chain_peer entries, by port
 	Groups []p4rt.Group
 	Take   *p4rt.Entry // local_address entry of the service address, at members that may answer
 	Route  *p4rt.Entry // ipv4_lpm entry of the service address: its route, or that there is none
@@ -269,7 +269,7 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 	var out Part
 	// The tail's acknowledgements go down a tree to all members and the shadow, through other
 	// switches if necessary. Where a reply takes the same path, the reply itself is the
-	// acknowledgement. A chain of one without a shadow sends none.
+	// acknowledgement. A chain of one member without a shadow sends no acknowledgements.
 	var acks []p4rt.Replica
 	for _, port := range p.graph(a.Tail, conf.Learners()...).Tree(a.Tail, conf.Learners())[s.Name] {
 		acks = append(acks, p4rt.Replica{Port: port, Instance: instanceAck})
@@ -279,7 +279,7 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 		out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.ackGroup), Replicas: acks})
 		part.replyGroup = ids.reply[parity]
 		for _, port := range replyPorts(s) {
-			// The reply itself acknowledges along its path.
+			// On this port, the reply itself is the acknowledgement, so no other copy is needed.
 			replicas := slices.DeleteFunc(slices.Clone(acks), func(r p4rt.Replica) bool { return r.Port == port })
 			out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.replyGroup) + port,
 				Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})

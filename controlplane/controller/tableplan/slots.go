@@ -5,9 +5,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Entry returns the key_index entry of a key under its KEY_ID. The entry is hidden while the key
-// is being added, and closed while it is being removed. The entry of its alias is only for the
-// controller.
+// Entry returns the key_index entry of a key under its KEY_ID. The entry is hidden while the key is
+// being added, and closed while it is being removed. Only the controller uses the entry of the
+// key's alias.
 func (p *Plan) Entry(k keyspace.Key) ops.Entry {
 	e := p.OpenEntry(k)
 	switch {

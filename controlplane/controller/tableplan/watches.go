@@ -15,13 +15,13 @@ import (
 // WatchServer is a server that watches keys.
 type WatchServer struct {
 	Address netip.Addr          // address of the server's host
-	Port    uint16              // UDP port
+	Port    uint16              // UDP port of the server
 	Keys    map[wire.Key]string // names of the watched keys
 	Until   time.Time
 }
 
-// Watches holds all watching servers, by address. Workers of switches read it, so it is replaced
-// and never changed.
+// Watches holds all watching servers, by address. Workers of switches read it, so the controller
+// replaces the map and never changes it.
 type Watches map[netip.Addr]*WatchServer
 
 // MayRead reports whether a host may read a key of this name.
@@ -39,8 +39,8 @@ var WatchTables = []string{"watched_chain", "watched_key", "watcher"}
 // WatchPart is a switch's content for the watches of a chain.
 type WatchPart struct {
 	Groups []p4rt.Group
-	Chain  []p4rt.Entry // watched_chain: one, or none
-	Keys   []p4rt.Entry // watched_key and watcher
+	Chain  []p4rt.Entry // entries of watched_chain: one or none
+	Keys   []p4rt.Entry // entries of watched_key and watcher
 }
 
 // Watch returns a switch's content for the watches of a chain in a configuration.

@@ -1,6 +1,6 @@
 // Package p4rttest is a P4Runtime server for tests. It keeps all writes in memory, processes no
-// packets, and fails when a test asks for it. With PI set it behaves like simple_switch_grpc in
-// the respects that a client must allow for.
+// packets, and fails when a test asks for it. With PI set, it behaves like simple_switch_grpc
+// wherever a client must allow for that.
 package p4rttest
 
 import (
@@ -32,32 +32,34 @@ type Server struct {
 	v1.UnimplementedP4RuntimeServer
 
 	DeviceID uint64
-	// PI makes the server behave like PI: registers are not implemented, values that are read are
-	// padded to whole fields, and RECONCILE_AND_COMMIT is refused as UNKNOWN, after which nothing
-	// else is loaded before a COMMIT.
+	// PI makes the server behave like PI. It does not implement registers, and it pads values that
+	// are read to whole fields. It refuses RECONCILE_AND_COMMIT with UNKNOWN, and then loads
+	// nothing else before a COMMIT.
 	PI bool
-	// Refuse, if set, is called before each update; an error refuses the update.
+	// Refuse, if set, is called before each update. If it returns an error, the server refuses the
+	// update.
 	Refuse func(*v1.Update) error
 	// PacketOut, if set, receives the packets that the primary sends.
 	PacketOut func(*v1.PacketOut)
-	// RefuseProgram, if not nil, is called before a program is loaded; its error is the answer.
+	// RefuseProgram, if not nil, is called before a program is loaded. If it returns an error, the
+	// server answers with that error.
 	RefuseProgram func() error
 	// Hold, if set, is called first for each *v1.WriteRequest and
 	// *v1.SetForwardingPipelineConfigRequest. If it returns an error, the server holds the request
-	// until Deliver, as a slow network would, and the caller gets that error; ErrSilent: the
-	// caller gets no answer.
+	// until Deliver, as a slow network would, and the caller gets that error. If the error is
+	// ErrSilent, the caller gets no answer.
 	Hold func(request any) error
 	// Version, if set, is the version of NetCRAQ that the server reports.
 	Version string
-	// TLS makes the server use TLS.
+	// TLS makes the server use TLS, if it is not nil.
 	TLS *tls.Config
 
-	Addr string // the server's address, after Start
+	Addr string // the server's address, which is valid after Start
 
 	mu      sync.Mutex
 	grpc    *grpc.Server
 	streams []*connection
-	// highest is the highest election id that has been primary. A controller with a lower one does
+	// highest is the highest election id that has been primary. A controller with a lower id does
 	// not become primary (P4Runtime 1.4.1, section 5.3).
 	highest  p4rt.ElectionID
 	config   *v1.ForwardingPipelineConfig
@@ -65,7 +67,7 @@ type Server struct {
 	groups   map[uint32]*v1.MulticastGroupEntry
 	counters map[uint32]map[int64]int64
 	regs     map[uint32]map[int64][]byte
-	stuck    bool // PI, in the middle of a load
+	stuck    bool // the server behaves like PI in the middle of a load
 	held     []func() error
 	met      int
 	writes   int
@@ -79,10 +81,11 @@ type connection struct {
 	end      chan struct{}
 }
 
-// ErrSilent makes Hold set a request aside without an answer.
+// ErrSilent makes Hold keep a request without an answer.
 var ErrSilent = errors.New("no answer")
 
-// hold reports whether a request was set aside, and the error that its caller gets in that case.
+// hold reports whether the server holds a request. If so, it also returns the error that the
+// request's caller gets.
 func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, error) {
 	if s.Hold == nil {
 		return false, nil
@@ -101,7 +104,7 @@ func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, 
 	return true, err
 }
 
-// Held returns how many requests are set aside.
+// Held returns how many requests the server holds.
 func (s *Server) Held() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.held) }
 
 // Deliver delivers the held requests, in order. It returns their answers.
@@ -116,7 +119,8 @@ func (s *Server) Deliver() (answers []error) {
 	return answers
 }
 
-// Start serves on a loopback port: a new one if Addr is empty, otherwise the one in Addr.
+// Start serves on a loopback port. It chooses a new port if Addr is empty, and otherwise uses the
+// port in Addr.
 func (s *Server) Start() error {
 	addr := s.Addr
 	if addr == "" {
@@ -142,8 +146,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop ends all connections. The state stays, and Start serves it again, like a switch whose
-// management network was down.
+// Stop ends all connections. Start then serves the same state again, as after an outage of the
+// switch's management network.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	g := s.grpc
@@ -151,7 +155,7 @@ func (s *Server) Stop() {
 	g.Stop()
 }
 
-// Empty empties the tables, as loading the running program again would. The streams stay.
+// Empty empties the tables, as if the running program had been loaded again. The streams stay open.
 func (s *Server) Empty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +177,7 @@ func (s *Server) wipe() {
 	s.regs = map[uint32]map[int64][]byte{}
 }
 
-// BreakStreams ends the streams, but not the server.
+// BreakStreams ends the streams, but the server continues.
 func (s *Server) BreakStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,22 +187,22 @@ func (s *Server) BreakStreams() {
 	s.streams = nil
 }
 
-// Writes returns how many updates have taken effect so far; Batches returns the sizes of the
-// requests.
+// Writes returns how many updates have taken effect so far. Batches returns how many updates each
+// request had.
 func (s *Server) Writes() int    { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
 func (s *Server) Batches() []int { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.batches) }
 
 // Streams returns how many streams there have been so far.
 func (s *Server) Streams() int { s.mu.Lock(); defer s.mu.Unlock(); return s.met }
 
-// DeviceConfig is the p4_device_config of the running pipeline.
+// DeviceConfig returns the p4_device_config of the running pipeline.
 func (s *Server) DeviceConfig() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return bytes.Clone(s.config.GetP4DeviceConfig())
 }
 
-// Entries is a copy of all table entries.
+// Entries returns a copy of all table entries.
 func (s *Server) Entries() []*v1.TableEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,14 +213,14 @@ func (s *Server) Entries() []*v1.TableEntry {
 	return out
 }
 
-// Groups are the ids of the multicast groups that the server has, in order.
+// Groups returns the ids of the server's multicast groups, in order.
 func (s *Server) Groups() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.groups))
 }
 
-// SetCounter sets the packets of one cell of a counter.
+// SetCounter sets the number of packets of one cell of a counter.
 func (s *Server) SetCounter(id uint32, index, packets int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +281,7 @@ func (s *Server) announce() {
 	}
 }
 
-// StreamChannel implements the RPC.
+// StreamChannel implements the RPC StreamChannel.
 func (s *Server) StreamChannel(stream v1.P4Runtime_StreamChannelServer) error {
 	if s.Version != "" {
 		if err := stream.SetHeader(metadata.Pairs(buildinfo.Metadata, s.Version)); err != nil {
@@ -350,7 +354,7 @@ func (s *Server) arbitrate(c *connection, a *v1.MasterArbitrationUpdate) error {
 	return nil
 }
 
-// SetForwardingPipelineConfig implements the RPC.
+// SetForwardingPipelineConfig implements the RPC SetForwardingPipelineConfig.
 func (s *Server) SetForwardingPipelineConfig(ctx context.Context, r *v1.SetForwardingPipelineConfigRequest) (
 	*v1.SetForwardingPipelineConfigResponse, error) {
 	if held, err := s.hold(ctx, r, func() error { _, err := s.setPipeline(r); return err }); held {
@@ -391,7 +395,7 @@ func (s *Server) setPipeline(r *v1.SetForwardingPipelineConfigRequest) (
 	return &v1.SetForwardingPipelineConfigResponse{}, nil
 }
 
-// GetForwardingPipelineConfig implements the RPC.
+// GetForwardingPipelineConfig implements the RPC GetForwardingPipelineConfig.
 func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *v1.GetForwardingPipelineConfigRequest) (
 	*v1.GetForwardingPipelineConfigResponse, error) {
 	s.mu.Lock()
@@ -406,7 +410,7 @@ func (s *Server) GetForwardingPipelineConfig(_ context.Context, r *v1.GetForward
 	return &v1.GetForwardingPipelineConfigResponse{Config: out}, nil
 }
 
-// Write implements the RPC.
+// Write implements the RPC Write.
 func (s *Server) Write(ctx context.Context, r *v1.WriteRequest) (*v1.WriteResponse, error) {
 	if held, err := s.hold(ctx, r, func() error { _, err := s.write(r); return err }); held {
 		return nil, err
@@ -476,7 +480,7 @@ func (s *Server) update(u *v1.Update) error {
 		}
 		return nil
 	case *v1.Entity_MeterEntry:
-		exists = true // a cell of an array
+		exists = true // every cell of an array exists
 	}
 	if exists && u.Type == v1.Update_INSERT {
 		return status.Error(codes.AlreadyExists, "Match entry exists, use MODIFY if you wish to change action")
@@ -513,7 +517,7 @@ func (s *Server) apply(u *v1.Update) {
 	}
 }
 
-// Read implements the RPC.
+// Read implements the RPC Read.
 func (s *Server) Read(r *v1.ReadRequest, stream v1.P4Runtime_ReadServer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -575,7 +579,7 @@ func (s *Server) readCounter(ce *v1.CounterEntry, resp *v1.ReadResponse) {
 	}
 }
 
-// pad gives exact matches and parameters the leading zeros that older targets write.
+// pad adds to exact matches and parameters the leading zeros that older targets write.
 func (s *Server) pad(te *v1.TableEntry) *v1.TableEntry {
 	if !s.PI {
 		return te

@@ -1,5 +1,5 @@
-// Package forecast estimates the gain and cost of placing hot keys in the network, from a
-// gateway's counts of real traffic. It needs no switches: a gateway that only forwards requests to
+// Package forecast estimates the gain and cost of placing hot keys in the network, from a gateway's
+// counts of real traffic. It needs no switches, because a gateway that only forwards requests to
 // etcd counts in the same way.
 //
 // A forecast compares two samples of a gateway's metrics. A key's score is that of package policy
@@ -24,23 +24,24 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Sample is a gateway's counts since it started.
+// Sample holds a gateway's counts since the gateway started.
 type Sample struct {
 	At      time.Time
 	Gets    float64         // reads of one key
-	Network float64         // gets that the network answered
+	Network float64         // reads that the network answered
 	Keys    map[string]Heat // the most-read keys, by their printable names
-	Etcd    Mean            // etcd's time for a get
-	Switch  Mean            // the switches' time for a read
+	Etcd    Mean            // the time that etcd takes for a read
+	Switch  Mean            // the time that the switches take for a read
 }
 
 // Heat counts a key's reads and writes.
 type Heat struct{ Reads, Writes float64 }
 
-// Mean is a sum of times, in seconds, and their number.
+// Mean holds a sum of times, in seconds, and the number of those times.
 type Mean struct{ Sum, Count float64 }
 
-// since returns the mean of the times after an earlier sample, in seconds; 0: there are none.
+// since returns the mean of the times after an earlier sample, in seconds. It returns 0 if there
+// are none.
 func (m Mean) since(before Mean) float64 {
 	if m.Count <= before.Count {
 		return 0
@@ -48,7 +49,7 @@ func (m Mean) since(before Mean) float64 {
 	return (m.Sum - before.Sum) / (m.Count - before.Count)
 }
 
-// ErrNoGateway says that metrics are not those of a gateway.
+// ErrNoGateway says that metrics do not come from a gateway.
 var ErrNoGateway = errors.New("these are not the metrics of an etcd-monitor")
 
 // Parse reads a gateway's metrics in Prometheus' text format.
@@ -106,21 +107,21 @@ func mean(f *dto.MetricFamily, name, value string) (out Mean) {
 // Verdict is a forecast for a key.
 type Verdict string
 
-// The verdicts.
+// These are the verdicts.
 const (
-	Place   Verdict = "place"   // it is worth a slot, and there is one
-	NoSlot  Verdict = "no slot" // hotter keys take all slots
-	Cold    Verdict = "cold"    // it is read too seldom
-	Written Verdict = "written" // its writes would cost more than its reads save
-	Secret  Verdict = "secret"  // it gives access, and is placed only if an operator says so
+	Place   Verdict = "place"   // the key is worth a slot, and a slot is free
+	NoSlot  Verdict = "no slot" // keys that are hotter take all slots
+	Cold    Verdict = "cold"    // the key is read too seldom
+	Written Verdict = "written" // the key's writes would cost more than its reads save
+	Secret  Verdict = "secret"  // the key gives access, and is placed only if an operator says so
 )
 
 // Key is a key of the forecast. Rates are per second.
 type Key struct {
-	Name    string  `json:"key"` // printable
+	Name    string  `json:"key"` // the printable form of the key
 	Reads   float64 `json:"reads"`
 	Writes  float64 `json:"writes"`
-	Share   float64 `json:"share"` // share of all reads of single keys, 0 to 1
+	Share   float64 `json:"share"` // the key's share of all reads of single keys, 0 to 1
 	Verdict Verdict `json:"verdict"`
 }
 
@@ -131,21 +132,22 @@ type Forecast struct {
 	Reads   float64 `json:"reads"` // reads of single keys
 	// share of Reads that the network answers now, 0 to 1
 	Network  float64 `json:"network"`
-	Keys     []Key   `json:"keys"`     // the hottest first
-	Placed   int     `json:"placed"`   // keys that would be placed
+	Keys     []Key   `json:"keys"`     // sorted, the hottest key first
+	Placed   int     `json:"placed"`   // number of keys that would be placed
 	Answered float64 `json:"answered"` // share of reads that the network would answer, 0 to 1
-	// writes of the keys that would be placed, each of which takes longer
+	// PlacedWrites is the rate of writes of the keys that would be placed. Each of these writes
+	// takes longer than before.
 	PlacedWrites  float64 `json:"placedWrites"`
-	EtcdSeconds   float64 `json:"etcdSeconds"`   // present time of a get at etcd; 0: none was measured
-	SwitchSeconds float64 `json:"switchSeconds"` // time of a read at the switches
-	NowSeconds    float64 `json:"nowSeconds"`    // present average time of a read behind the gateway
-	ThenSeconds   float64 `json:"thenSeconds"`   // average time of a read with placement
-	EtcdReads     float64 `json:"etcdReads"`     // reads that etcd would still answer
+	EtcdSeconds   float64 `json:"etcdSeconds"`   // present mean time of a read at etcd; 0: none was measured
+	SwitchSeconds float64 `json:"switchSeconds"` // mean time of a read at the switches
+	NowSeconds    float64 `json:"nowSeconds"`    // present mean time of a read through the gateway
+	ThenSeconds   float64 `json:"thenSeconds"`   // mean time of a read through the gateway with placement
+	EtcdReads     float64 `json:"etcdReads"`     // reads per second that etcd would still answer
 }
 
 // Options are the assumptions of a forecast.
 type Options struct {
-	Slots  int           // total slots of the chains
+	Slots  int           // total number of slots of the chains
 	Switch time.Duration // assumed time of a read at the switches, if the gateway has not measured it
 	Limits policy.Limits
 }
@@ -163,7 +165,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	}
 	for name, h := range after.Keys {
 		was := before.Keys[name]
-		if was.Reads > h.Reads || was.Writes > h.Writes { // the gateway has made a new counter meanwhile
+		if was.Reads > h.Reads || was.Writes > h.Writes { // the gateway has started a new counter for the key
 			was = Heat{}
 		}
 		k := Key{Name: name, Reads: (h.Reads - was.Reads) / f.Seconds, Writes: (h.Writes - was.Writes) / f.Seconds}
@@ -189,7 +191,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// judge gives every key its verdict. The keys with the highest scores get the slots.
+// judge gives every key a verdict. The keys with the highest scores get the slots.
 func (f *Forecast) judge(o Options) {
 	score := func(i int) float64 {
 		return o.Limits.Score(policy.Heat{Reads: f.Keys[i].Reads, Writes: f.Keys[i].Writes})

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// gateway has the metrics of a gateway, in exposed form.
+// gateway is a simulated gateway that exposes metrics.
 type gateway struct {
 	t *testing.T
 	*hotkeys.Metrics
@@ -62,7 +62,7 @@ func (g *gateway) read(key string, n int) {
 // save.
 func TestForecast(t *testing.T) {
 	g := newGateway(t)
-	g.read("/old", 1000) // before the first sample: so not counted
+	g.read("/old", 1000) // these reads come before the first sample, so they do not count
 	start := time.Now()
 	before := g.sample(start)
 	g.read("/hot", 600)
@@ -113,7 +113,8 @@ func TestForecast(t *testing.T) {
 	about("reads that etcd still answers", f.EtcdReads, 20)
 }
 
-// TestNetwork: if the network already answers reads, the forecast uses its measured time.
+// TestNetwork: if the network already answers reads, the forecast uses the measured time of these
+// reads.
 func TestNetwork(t *testing.T) {
 	g := newGateway(t)
 	start := time.Now()
@@ -131,8 +132,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestNoGateway: other metrics and invalid text are refused, and so is a gateway that was restarted
-// between the samples.
+// TestNoGateway: the forecast refuses other metrics, invalid text, and samples between which the
+// gateway was restarted.
 func TestNoGateway(t *testing.T) {
 	for _, text := range []string{"", "up 1\n", "<html>", strings.Repeat("{", 100)} {
 		if _, err := forecast.Parse(strings.NewReader(text), time.Now()); !errors.Is(err, forecast.ErrNoGateway) {

@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Network is placement's view of the controller: *controller.Controller.
+// Network is the part of *controller.Controller that placement uses.
 type Network interface {
 	Chains(context.Context) ([]admin.Chain, error)
 	Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error)
@@ -29,16 +29,16 @@ type Network interface {
 	AddKeys(ctx context.Context, chain string, keys []admin.KeySpec) ([]admin.Key, error)
 	RemoveKey(ctx context.Context, chain, nameOrID string) error
 	Counters(ctx context.Context, sw string) (*admin.Counters, error)
-	// Announce adds an event to those that the admin API shows.
+	// Announce adds an event to the events that the admin API shows.
 	Announce(kind, chain, message string)
 }
 
-// Source reports how hot keys are. It is implemented by *Prometheus.
+// Source reports how hot keys are. *Prometheus implements it.
 type Source interface {
 	Heat(ctx context.Context) (map[string]policy.Heat, error)
 	// Scalar returns the value of a query with a single result.
 	Scalar(ctx context.Context, query string) (float64, bool)
-	// Name returns the URL of the source, and the window over which rates are computed.
+	// Name returns the URL of the source, and the time window over which the source computes rates.
 	Name() (url, window string)
 }
 
@@ -49,22 +49,23 @@ type Options struct {
 	Etcd    *clientv3.Client
 	// Prefix is where gateways and placement keep their state in etcd (placement.DefaultPrefix).
 	Prefix string
-	// Conditions are added to every write to etcd. They require that this controller leads.
+	// Conditions are added to every write to etcd. They require that this process leads.
 	Conditions []clientv3.Cmp
 	Limits     policy.Limits
 	// Interval is the time between decisions.
 	Interval time.Duration
-	// Leaving reports whether a chain must give up etcd's keys; nil: no chain must.
+	// Leaving reports whether a chain must give up etcd's keys. If it is nil, no chain must.
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
-	// step, in tests, is called with each step before it is made. An error simulates that the
-	// process is killed there.
+	// step is called, in tests, with each step before that step is made. An error from it simulates
+	// that the process is killed there.
 	step func(string) error
-	// tryAgain is how long to wait before a failed move is tried again; 0: the constant tryAgain.
+	// tryAgain is how long to wait before a failed move is tried again. If it is 0, the constant
+	// tryAgain applies.
 	tryAgain time.Duration
-	// dictionaryRest is the minimum age of a dictionary at which it is used; 0: the constant
-	// dictionaryRest.
+	// dictionaryRest is the minimum age at which a dictionary is used. If it is 0, the constant
+	// dictionaryRest applies.
 	dictionaryRest time.Duration
 }
 
@@ -81,29 +82,29 @@ type Controller struct {
 	meter   *meter
 	metrics *metrics
 	wake    chan struct{}
-	looks   chan string // placed keys that changed in etcd, to be checked
+	looks   chan string // placed keys that changed in etcd, and whose slots must be checked
 
 	// Only run's goroutine uses the following fields.
 	running   context.Context            // Run's context
-	entries   map[string]placement.Entry // the entries in etcd; nil: they must be read again
+	entries   map[string]placement.Entry // the entries in etcd; nil: they must be read
 	listed    time.Time
-	retry     map[string]time.Time // keys whose last move failed, with the time of the next try
+	retry     map[string]time.Time // keys whose last move failed, with the time of the next attempt
 	counted   time.Time            // when the switches' counters were last read
 	countFor  time.Duration        // how long reading the counters took
 	finishing []policy.Move        // unfinished moves of an earlier controller
-	written   plan                 // the plan that etcd has
+	written   plan                 // the plan that etcd holds
 	checked   map[string]time.Time // when each slot was last checked
 
 	dictionary dictionaries
 
-	ruling sync.Mutex // held while rules are read from etcd, and while one is changed
+	ruling sync.Mutex // held while rules are read from etcd, and while a rule is changed
 
 	mu          sync.Mutex
 	rules       *policy.Rules
-	faults      map[string]placement.Fault // by placed key, until it is removed
-	unreachable map[string]*unreachable    // placed keys that gateways could not write
+	faults      map[string]placement.Fault // faults of placed keys, until the keys are removed
+	unreachable map[string]*unreachable    // placed keys whose slots gateways could not reach
 	where       map[string]position        // positions of placed keys
-	sourceError string                     // the source's last error
+	sourceError string                     // last error of the source
 	verdicts    map[string]policy.Verdict
 	shown       admin.Placement
 }
@@ -146,7 +147,7 @@ func New(o Options) (*Controller, error) {
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
 		case p.looks <- key:
-		default: // the periodic rounds check all slots in turn
+		default: // if the queue is full, the periodic rounds check the slot
 		}
 	})
 	p.pinned = newPinned(o.Etcd, p.soon)
@@ -159,7 +160,7 @@ func New(o Options) (*Controller, error) {
 // Metrics returns placement's metrics, to be registered.
 func (p *Controller) Metrics() prometheus.Collector { return p.metrics }
 
-// Run works until ctx ends. Placed keys stay placed.
+// Run works until ctx ends. Placed keys stay placed after that.
 func (p *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -200,7 +201,7 @@ func (p *Controller) step(what string, args ...any) error {
 	return p.o.step(fmt.Sprintf(what, args...))
 }
 
-// soon makes run decide now.
+// soon makes run decide at once.
 func (p *Controller) soon() {
 	select {
 	case p.wake <- struct{}{}:
@@ -223,11 +224,11 @@ func (p *Controller) problem(err error) {
 	}
 }
 
-// namePrefix starts the names of placed keys in the controller's directory. Other keys have other
-// names.
+// namePrefix starts the names of placed keys in the controller's directory. The names of all other
+// keys start differently.
 const namePrefix = "etcd:"
 
-// DirectoryName is the name of a placed etcd key in the controller's directory.
+// DirectoryName returns the name of a placed etcd key in the controller's directory.
 func DirectoryName(key string) string { return namePrefix + placement.Printable(key) }
 
 // begin takes over the state that an earlier controller left in etcd.
@@ -250,7 +251,7 @@ func (p *Controller) begin(ctx context.Context) error {
 	return nil
 }
 
-// round makes one decision from everything that is known, and carries it out.
+// round makes one decision from all known inputs, and carries it out.
 func (p *Controller) round(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -284,7 +285,8 @@ func (p *Controller) round(ctx context.Context) error {
 		if err = p.reconcile(ctx, chains); err != nil {
 			return err
 		}
-		if chains, err = p.o.Network.Chains(ctx); err != nil { // read again, for the present number of free slots
+		// read the chains again, for the present number of free slots
+		if chains, err = p.o.Network.Chains(ctx); err != nil {
 			return err
 		}
 	}
@@ -328,7 +330,7 @@ func (p *Controller) readRules(ctx context.Context) (rules *policy.Rules, wrong 
 	return rules, wrong, nil
 }
 
-// hear reads the heat of keys from the source; nil: it is not known.
+// hear reads the heat of keys from the source. It returns nil if the heat is not known.
 func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Time) {
 	heat, err := p.o.Source.Heat(ctx)
 	trouble := ""
@@ -353,8 +355,7 @@ func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Tim
 	return heat, time.Now()
 }
 
-// count reads the switches' counters of placed keys. Reading them uses at most a tenth of the
-// controller's time.
+// count reads the switches' counters of placed keys. These reads take at most a tenth of the time.
 func (p *Controller) count(ctx context.Context, chains []admin.Chain) {
 	start := time.Now()
 	if len(p.entries) == 0 || start.Sub(p.counted) < 10*p.countFor {
@@ -403,7 +404,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since,
 			Value: p.values.of(key).Value, Fault: p.faults[key]}
 		at, ok := p.meter.heat(now, e.ID, members[e.Chain], lately)
-		// without Prometheus, placement does not know the heat of most keys, and does nothing
+		// without Prometheus, placement knows the heat of few keys, and does nothing
 		if heat != nil && ok {
 			h := heat[key]
 			k.Heard, k.Heat = true, policy.Heat{Reads: max(h.Reads, at.Reads), Writes: max(h.Writes, at.Writes)}
@@ -452,7 +453,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 	p.values.ask(ctx, ask, p.pinned.has)
 	for _, k := range candidates {
 		if err := placement.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
-			continue // an empty or overlong name, which cannot be an etcd key
+			continue // an empty or overlong name cannot be an etcd key
 		}
 		k.Value = p.values.of(k.Name).Value
 		in.Keys = append(in.Keys, k)

@@ -28,14 +28,14 @@ import (
 
 const prefix = placement.DefaultPrefix
 
-// quick are limits for tests, with short times.
+// quick returns limits for tests, with short times.
 func quick() policy.Limits {
 	l := policy.DefaultLimits()
 	l.AdmitAfter, l.MinResidency, l.Cooldown, l.Retry, l.MovesPerMinute = 0, 0, 0, time.Hour, 1e6
 	return l
 }
 
-// rig is the environment of controllers, and outlives them.
+// rig is the environment of controllers under test, and outlives them.
 type rig struct {
 	t      *testing.T
 	etcd   *clientv3.Client
@@ -92,7 +92,7 @@ func (r *rig) entries() map[string]wire.Key {
 	return out
 }
 
-// until waits until a condition is true.
+// until waits until the function so returns true.
 func (r *rig) until(what string, so func() bool) {
 	r.t.Helper()
 	poll.Until(r.t, 20*time.Second, what, so, func() string {
@@ -157,7 +157,8 @@ func (r *rig) load(pairs ...any) {
 	}
 }
 
-// bare is a sealed cell of a kind without content. slot is a cell with a value or an absence.
+// bare returns a sealed cell of a kind, without content. slot returns a cell with a value or an
+// absence.
 func bare(kind slotcodec.Kind) []byte {
 	return append([]byte{byte(kind) | slotcodec.Sealed}, make([]byte, slotcodec.SealOverhead)...)
 }
@@ -177,7 +178,7 @@ func TestHotKeysComeAndGo(t *testing.T) {
 	r.nw.keys["/native"] = &fakeKey{Key: admin.Key{Name: "/native", KeyID: 1<<24 | 999, Chain: "c1"}, value: []byte("v")}
 	r.load("/a", 10, "bin\xff\x00", 20, "/late", 5)
 	r.run(nil)
-	r.placedNow("/a", "bin\xff\x00") // the third slot belongs to another user's key, which stays
+	r.placedNow("/a", "bin\xff\x00") // the third slot belongs to another user's key, which stays in its slot
 	r.load("/a", 10, "bin\xff\x00", 20, "/late", 50)
 	r.placedNow("/late", "bin\xff\x00")
 	if r.nw.keys["/native"] == nil {
@@ -215,7 +216,7 @@ func TestIneligible(t *testing.T) {
 			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
 		})
 	}
-	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // as if by a gateway that has guarded the slot
+	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // write the key as a gateway does after it has guarded the slot
 	r.placedNow()
 	if why, _ := r.p.Why(t.Context(), "/ok"); why.Code != "leased" {
 		r.until("why", func() bool {
@@ -225,8 +226,8 @@ func TestIneligible(t *testing.T) {
 	}
 }
 
-// TestSlots: some contents of slots remove their keys: a value that does not fit, a lost slot, and
-// the trace of a writer that bypasses the gateways.
+// TestSlots: the content of a slot can remove its key. Such contents are a value that does not fit,
+// a lost slot, and the trace of a writer that bypasses the gateways.
 func TestSlots(t *testing.T) {
 	r := newRig(t, 1024, 10)
 	for _, k := range []string{"/unfit", "/gone", "/bypassed", "/deleted", "/created", "/good", "/strange"} {
@@ -236,13 +237,13 @@ func TestSlots(t *testing.T) {
 	}
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
-	// the key does not exist
+	// the key /created does not exist yet
 	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
 		t.Fatal(err)
 	}
 	r.placedNow("/bypassed", "/created", "/deleted", "/gone", "/good", "/strange", "/unfit")
 
-	// For a while, writers keep the rules: they guard the slot, write to etcd, and publish the
+	// First, all writers keep to the protocol: they guard the slot, write to etcd, and publish the
 	// value.
 	for range 50 {
 		r.nw.set("/good", slot(slotcodec.Guard, 7))
@@ -250,7 +251,7 @@ func TestSlots(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		r.nw.set("/good", slot(slotcodec.Value, rev))
 	}
-	// A slot that readers populate.
+	// Then readers populate a slot.
 	now := r.put("/else", "")
 	r.nw.set("/created", slot(slotcodec.Absent, now))
 	for _, k := range []string{"/bypassed", "/deleted"} {
@@ -266,7 +267,7 @@ func TestSlots(t *testing.T) {
 	r.nw.set("/strange", []byte("hello"))
 	r.nw.set("/gone", nil)
 	began := time.Now()
-	r.put("/bypassed", "2") // bypasses the gateways
+	r.put("/bypassed", "2") // this write bypasses the gateways
 	r.put("/created", "1")
 	if _, err := r.etcd.Delete(t.Context(), "/deleted"); err != nil {
 		t.Fatal(err)
@@ -276,13 +277,13 @@ func TestSlots(t *testing.T) {
 		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0 && e["/strange"] == 0
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
-	r.placedNow("/gone", "/good") // /gone is placed again: only its slot was lost
+	r.placedNow("/gone", "/good") // /gone is placed again, because only its slot was lost
 	for key, code := range map[string]string{"/strange": "forged", "/unfit": "value-too-large", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
 		}
 	}
-	// They stay away after a restart, too.
+	// The removed keys also stay away after a restart.
 	r.run(nil)
 	r.stays("after a restart")
 	// A value that did not fit may fit with a new dictionary.
@@ -325,7 +326,7 @@ func TestForged(t *testing.T) {
 }
 
 // TestSlotsOfOldPlacements: an entry without the slot's version comes from a controller that did
-// not seal cells. The key is placed anew.
+// not seal cells. The new controller places the key again.
 func TestSlotsOfOldPlacements(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.exist("/a")
@@ -391,7 +392,7 @@ func TestRules(t *testing.T) {
 	stop()
 	r.run(nil)
 	r.stays("after a restart")
-	set("/r/", true, "include") // revokes the exclusion, but not the exception from it
+	set("/r/", true, "include") // revokes the exclusion of /r/, but not the exception for /r/b
 	r.placedNow("/r/a", "/r/b")
 	set(policy.HealthKey, false, "include")
 	show, _ := r.p.Show(t.Context())
@@ -408,8 +409,8 @@ func TestRules(t *testing.T) {
 	}
 	set("/r/", true, "exclude")
 	set("/r/a", false, "exclude")
-	r.placedNow("/r/b", "/s")   // the exception still exists
-	set("/r/a", false, "clear") // the wider exclusion stays, without an exception
+	r.placedNow("/r/b", "/s")   // the exception for /r/b still exists
+	set("/r/a", false, "clear") // the exclusion of /r/ still applies to /r/a
 	set("/r/", true, "clear")
 	r.placedNow("/r/a", "/r/b")
 	for _, choice := range []string{"unpin", "clear"} {
@@ -434,8 +435,8 @@ func TestRulesInARow(t *testing.T) {
 	}
 }
 
-// TestPinnedPrefix: all keys with a pinned prefix are placed, present and future ones, even if
-// nobody has read them.
+// TestPinnedPrefix: all keys with a pinned prefix are placed, even if nobody has read them. This
+// includes keys that are created later.
 func TestPinnedPrefix(t *testing.T) {
 	r := newRig(t, 1024, 8)
 	r.put("/r/a", "a")
@@ -565,7 +566,7 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestFailures: some switches and chains do not answer. Nothing is lost, and failed moves are
+// TestFailures: some switches and chains do not answer. No key is lost, and failed moves are
 // repeated.
 func TestFailures(t *testing.T) {
 	r := newRig(t, 1024, 2, 2)
@@ -577,15 +578,15 @@ func TestFailures(t *testing.T) {
 	if why, _ := r.p.Why(t.Context(), "/c"); why.Code != "full" {
 		t.Errorf("%+v", why)
 	}
-	// If a switch does not answer, its part of the heat is unknown, so its keys stay, however cold
-	// they are.
+	// If a switch does not answer, its part of the heat is unknown. So the keys of its chain stay
+	// placed, however cold they are.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = true
 	r.nw.mu.Unlock()
 	r.load("/a", 0, "/b", 0, "/c", 8)
 	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "no-rate" })
 	r.stays("a switch is down")
-	// The controller refuses changes.
+	// Now the controller refuses changes.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = false
 	r.nw.refuse = admin.Errorf(admin.CodeUnavailable, "not now")
@@ -598,8 +599,8 @@ func TestFailures(t *testing.T) {
 	r.until("/c is placed", func() bool { return r.entries()["/c"] != 0 })
 }
 
-// TestEvict: a key that gateways cannot write is removed, if this lasts while the chain is ready,
-// and if the report is about the present placement.
+// TestEvict: if gateways cannot write a key, the key is removed. The problem must last while the
+// chain is ready, and the report must be about the present placement.
 func TestEvict(t *testing.T) {
 	r := newRig(t, 1024, 4)
 	r.limits.Cooldown = time.Hour
@@ -620,8 +621,8 @@ func TestEvict(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A failover: the chain is not ready for a while. Afterwards some gateway writes /b, and none
-	// writes /a.
+	// A failover takes place, so the chain is not ready for a while. Afterwards some gateway writes
+	// /b, and no gateway writes /a.
 	r.nw.mu.Lock()
 	r.nw.chains[0].Ready = false
 	r.nw.mu.Unlock()
@@ -732,17 +733,18 @@ func (x *line) cut(is bool) {
 	x.open = nil
 }
 
-// TestStrangers: placement repairs entries and directory after others have changed them.
+// TestStrangers: placement repairs the entries and the directory after other programs have changed
+// them.
 func TestStrangers(t *testing.T) {
 	r := newRig(t, 1024, 5)
 	r.exist("/a", "/b")
 	r.load("/a", 10)
 	stop := r.run(nil)
 	r.placedNow("/a")
-	r.settled() // otherwise the next controller would make the recorded move
+	r.settled() // wait for the recorded move, because otherwise the next controller would carry it out
 	stop()
-	// Three cases: a key with a name of placement's form that nobody has placed; an entry whose key
-	// is not in the switches; and a lost directory, so that the key has another name.
+	// There are three cases. A key has a name of placement's form, but nobody has placed it. The
+	// key of an entry is not in the switches. The directory was lost, so a key has another name.
 	if _, err := r.nw.AddKeys(t.Context(), "c1", []admin.KeySpec{{Name: DirectoryName("/stray"), Value: []byte{1}}}); err != nil {
 		t.Fatal(err)
 	}

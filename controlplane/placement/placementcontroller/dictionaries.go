@@ -6,19 +6,19 @@ import (
 )
 
 // dictionaryRest is how long to wait after a new dictionary appears before values that did not fit
-// are tried again. In that time gateways read the dictionary, and slots that were just found unfit
-// are checked.
+// are tried again. During this time gateways read the dictionary, and placement checks slots whose
+// values did not fit.
 const dictionaryRest = 15 * time.Second
 
-// dictionaries holds the newest dictionary that all gateways should know (0: none), the newest one
-// that exists, and the time since which it has existed.
+// dictionaries holds the newest dictionary that all gateways should know (0 if there is none), the
+// newest dictionary that exists, and the time when the latter was first seen.
 type dictionaries struct {
 	known, newest uint32
 	since         time.Time
 }
 
-// lookForDictionaries checks whether there is a new dictionary. Dictionaries that exist when this
-// controller starts are assumed to be known to the gateways.
+// lookForDictionaries checks whether there is a new dictionary. It assumes that the gateways know
+// the dictionaries that exist when this controller starts.
 func (p *Controller) lookForDictionaries(ctx context.Context, now time.Time) error {
 	newest, err := p.store.dictionary(ctx)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Queries to Prometheus about the gateways' metrics (etcd-monitor/hotkeys, where a test compares
-// the names). A key is the label of ReadsMetric and WritesMetric, in the form of
+// These are queries to Prometheus about the gateways' metrics (etcd-monitor/hotkeys, where a test
+// compares the names). The label of ReadsMetric and WritesMetric is a key, in the form of
 // placement.Printable.
 const (
 	ReadsMetric  = "etcd_monitor_key_reads_total"
@@ -31,7 +31,7 @@ const (
 // Top is the number of most-read keys, and of most-written keys, for which Prometheus is queried.
 const Top = 2000
 
-// maxAnswer is the longest accepted answer, in bytes: Top keys of 4 kB each.
+// maxAnswer is the longest accepted answer, in bytes. It has room for Top keys of 4 kB each.
 const maxAnswer = 16 << 20
 
 // Prometheus queries a Prometheus server.
@@ -42,8 +42,9 @@ type Prometheus struct {
 	wait   time.Duration
 }
 
-// NewPrometheus makes a source from the server's URL, the window over which rates are computed (at
-// least twice the scrape interval, or there are no rates), and the time limit for an answer.
+// NewPrometheus makes a source. address is the server's URL. window is the time over which rates
+// are computed, which must be at least twice the scrape interval. wait is the time limit for an
+// answer.
 func NewPrometheus(address string, window, wait time.Duration) (*Prometheus, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -78,7 +79,8 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 func (p *Prometheus) Name() (url, window string) { return p.url, p.window.String() }
 
 // Heat returns the heat of the hottest keys. If a rate is impossible or the answer is too long,
-// Heat rejects the whole answer: a source that is wrong about one key may be wrong about others.
+// Heat rejects the whole answer, because a source that is wrong about one key may be wrong about
+// others.
 func (p *Prometheus) Heat(ctx context.Context) (map[string]policy.Heat, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()
@@ -118,7 +120,7 @@ func (p *Prometheus) rates(ctx context.Context, metric string) (map[string]float
 		}
 		key, err := placement.ParsePrintable(string(s.Metric[KeyLabel]))
 		if err != nil || key == "" {
-			continue // not from NetCRAQ's gateways
+			continue // this metric does not come from NetCRAQ's gateways
 		}
 		out[key] = x
 	}
@@ -152,7 +154,8 @@ func (p *Prometheus) failed(ctx context.Context, query string, err error) error 
 	return fmt.Errorf("Prometheus at %s: %w", p.url, err)
 }
 
-// Scalar returns the value of a query with a single result; false: there is none.
+// Scalar returns the value of a query with a single result. It returns false if there is no such
+// result.
 func (p *Prometheus) Scalar(ctx context.Context, query string) (float64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()

@@ -55,7 +55,7 @@ func TestPrometheusIsWrong(t *testing.T) {
 		want string
 	}{
 		"slow": {func(_ http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // otherwise the server does not notice the client's end
+			io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client has ended
 			<-r.Context().Done()
 		}, "did not answer within"},
 		"broken":     {answer(500, "oops"), "500"},
@@ -262,19 +262,19 @@ func TestMeter(t *testing.T) {
 	}
 	take(0, "s1", 1000, 100)
 	take(0, "s2", 5000, 100)
-	known(0, false, 0, 0) // one reading is not a rate
+	known(0, false, 0, 0) // a single reading gives no rate
 	take(2*time.Second, "s1", 1020, 108)
-	known(2*time.Second, false, 0, 0) // the other switch's counters are missing
+	known(2*time.Second, false, 0, 0) // no rate, because the other switch's counters are missing
 	take(2*time.Second, "s2", 5060, 108)
 	known(2*time.Second, true, 10+30-2, 2) // 8 versions in 2 s are 2 writes a second, each with a read
-	known(13*time.Second, false, 0, 0)     // too old
+	known(13*time.Second, false, 0, 0)     // no rate, because the readings are too old
 	take(4*time.Second, "s1", 1040, 116)
 	take(4*time.Second, "s2", 5120, 116)
 	known(4*time.Second, true, 38, 2)
-	take(6*time.Second, "s1", 20, 8) // after a restart it has counted 20
+	take(6*time.Second, "s1", 20, 8) // the switch has counted 20 reads since a restart
 	take(6*time.Second, "s2", 5180, 124)
 	known(6*time.Second, true, 38, 2)
-	take(8*time.Second, "s1", 20, 8) // no requests for a moment: the average falls slowly
+	take(8*time.Second, "s1", 20, 8) // no requests came for a moment, so the average falls slowly
 	take(8*time.Second, "s2", 5180, 124)
 	known(8*time.Second, true, 38*math.Exp(-.2), 2*math.Exp(-.2))
 	m.forget(now.Add(time.Hour), time.Minute)
@@ -295,11 +295,12 @@ func TestJudge(t *testing.T) {
 		want placement.Fault
 	}{
 		{ok(slot(slotcodec.Value, 5)), has(5), ""},
-		{ok(slot(slotcodec.Value, 6)), has(5), ""}, // the watch lags behind
+		// the key's state is older than the slot, because the watch lags behind
+		{ok(slot(slotcodec.Value, 6)), has(5), ""},
 		{ok(slot(slotcodec.Value, 4)), has(5), placement.Bypassed},
 		{ok(slot(slotcodec.Value, 4)), gone(5), placement.Bypassed},
 		{ok(slot(slotcodec.Value, 6)), gone(5), ""},
-		{ok(slot(slotcodec.Value, 4)), seen{}, ""}, // etcd's state is unknown
+		{ok(slot(slotcodec.Value, 4)), seen{}, ""}, // the key's state in etcd is unknown
 		{ok(slot(slotcodec.Absent, 4)), gone(5), ""},
 		{ok(slot(slotcodec.Absent, 4)), has(5), placement.Bypassed},
 		{ok(slot(slotcodec.Absent, 5)), has(5), ""},
@@ -307,19 +308,19 @@ func TestJudge(t *testing.T) {
 		{ok(bare(slotcodec.Guard)), has(5), ""},
 		{ok(bare(slotcodec.Clear)), has(5), ""},
 		{ok([]byte(slotcodec.Unsealed)), has(5), ""},
-		// placement filled the slot in version 7
+		// Placement filled the slot in version 7.
 		{admin.KeyState{Status: "OK", Version: 8, Value: []byte(slotcodec.Unsealed)}, has(5),
 			placement.Forged},
 		{ok(bare(slotcodec.Unfit)), has(5), placement.ValueTooLarge},
 		{ok(bare(slotcodec.Unfit)), leased, ""},
 		{ok([]byte("strange")), has(5), placement.Forged},
 		{ok(nil), has(5), placement.Forged},
-		{ok(slot(slotcodec.Value, 5)[:30]), has(5), placement.Forged},             // too short for a seal
-		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},               // a value without a seal
-		{ok([]byte{byte(slotcodec.Guard), 1, 1}), has(5), placement.Forged},       // a guard
-		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // clear, with extra bytes
-		{ok([]byte{byte(slotcodec.Unfit)}), has(5), placement.Forged},             // unfit
-		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), placement.Forged}, // absent
+		{ok(slot(slotcodec.Value, 5)[:30]), has(5), placement.Forged},             // the cell is too short for a seal
+		{ok([]byte("\x02\x05\x00\x01v")), has(5), placement.Forged},               // the value has no seal
+		{ok([]byte{byte(slotcodec.Guard), 1, 1}), has(5), placement.Forged},       // a guard without a seal
+		{ok([]byte{byte(slotcodec.Clear), byte(0)}), has(5), placement.Forged},    // a clear cell with extra bytes
+		{ok([]byte{byte(slotcodec.Unfit)}), has(5), placement.Forged},             // an unfit cell without a seal
+		{ok([]byte{byte(slotcodec.Absent), byte(77)}), gone(5), placement.Forged}, // an absence without a seal
 		{admin.KeyState{Status: "NOT_FOUND"}, has(5), placement.SlotLost},
 		{admin.KeyState{Status: "UNREACHABLE"}, has(5), ""},
 		{admin.KeyState{Status: "DIRTY", Value: slot(slotcodec.Value, 4)}, has(5), ""},
@@ -330,8 +331,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Checks that changes cause use at most a tenth of the time, and no pause is longer than a check
-// may take.
+// TestPauseAfterLook: if changes in etcd cause checks, the checks take at most a tenth of the time.
+// No pause is longer than a check may take.
 func TestPauseAfterLook(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: lookPause, 100 * time.Microsecond: lookPause, 5 * time.Millisecond: 45 * time.Millisecond,

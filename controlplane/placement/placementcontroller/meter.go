@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// meter computes rates from the switches' counters of placed keys. It is a pure calculation: the
-// same readings give the same rates.
+// meter computes rates from the switches' counters of placed keys. The same readings always give
+// the same rates.
 type meter struct {
 	smooth time.Duration // time constant of the moving average
 	slots  map[meterAt]*reading
@@ -63,7 +63,8 @@ func (m *meter) take(now time.Time, sw string, slots []admin.SlotCounters) {
 const versionsPerWrite = 2
 
 // heat returns the rates of a key, from the counts of the members of its chain. The rates are known
-// only if all members were read lately: without one of them, the key would look colder than it is.
+// only if all members were read within `lately`, because the key would look colder than it is if a
+// member were missing.
 func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Duration) (policy.Heat, bool) {
 	var h policy.Heat
 	for _, sw := range members {
@@ -78,7 +79,7 @@ func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Dur
 	return h, len(members) > 0
 }
 
-// forget drops readings from before a time.
+// forget drops readings that are older than `older`.
 func (m *meter) forget(now time.Time, older time.Duration) {
 	for at, r := range m.slots {
 		if now.Sub(r.at) > older {

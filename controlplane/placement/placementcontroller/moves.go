@@ -14,20 +14,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// Times of moves.
+// These constants limit moves.
 const (
 	relist     = 30 * time.Second // interval at which entries are read again, in case another process wrote them
 	moving     = 10 * time.Second // time limit of one step
 	removeSome = 8                // number of keys that are removed at a time
 )
 
-// reconcile makes the entries in etcd and the keys in the switches agree. They differ if a move
-// was not finished, or if someone else has changed either:
+// reconcile makes the entries in etcd and the keys in the switches agree. They differ if a move was
+// not finished, or if someone else has changed one of them:
 //
-//   - A key in the switches has no entry with its KEY_ID, so no gateway reads it. reconcile
-//     removes the key.
-//   - The KEY_ID of an entry is not in the switches: a removal finished except for the entry.
-//     reconcile deletes the entry.
+//   - A key in the switches has no entry with its KEY_ID, so no gateway reads it. reconcile removes
+//     the key.
+//   - The KEY_ID of an entry is not in the switches, because a removal finished except for the
+//     entry. reconcile deletes the entry.
 func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error {
 	if p.entries == nil || time.Since(p.listed) > relist {
 		if err := p.list(ctx); err != nil {
@@ -41,7 +41,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 	there := map[string]admin.Key{}
 	for _, k := range ours {
 		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
-		if err != nil { // someone else has chosen a name of this form
+		if err != nil { // someone else has chosen a name of this form for a key
 			continue
 		}
 		e, ok := p.entries[key]
@@ -61,7 +61,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 		}
 		p.o.Network.Announce("placement.tidied", k.Chain, fmt.Sprintf("%s was in the switches and no gateway knew of it: removed", placement.Printable(key)))
 	}
-	var names map[uint32]string // of all keys in the switches
+	var names map[uint32]string // names of all keys in the switches
 	for key, e := range p.entries {
 		if _, ok := there[key]; ok {
 			continue
@@ -72,8 +72,8 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 			}
 		}
 		if name, ok := names[e.ID]; ok {
-			// The controller has lost its directory, and found the key in the switches, where
-			// gateways still read it.
+			// The controller has lost its directory, and found the key in the switches. Gateways
+			// still read the key there.
 			if !ready(chains, e.Chain) || p.fromSwitches(ctx, e.Chain, name) != nil {
 				continue
 			}
@@ -128,7 +128,7 @@ func (p *Controller) list(ctx context.Context) error {
 	old := p.where
 	p.where = map[string]position{}
 	for key, e := range entries {
-		// an earlier controller may have placed the key before this time
+		// An earlier controller may have placed the key, which was before this time.
 		at := position{e.Chain, e.ID, e.Version, p.listed}
 		if o, ok := old[key]; ok && o.id == at.id {
 			at.since = o.since
@@ -160,7 +160,7 @@ func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) 
 	defer cancel()
 	err := p.placed.Delete(ctx, key, e.Mod, p.o.Conditions...)
 	if err != nil {
-		p.entries = nil // read the entries again, whatever they are now
+		p.entries = nil // read the entries again, because their state is unknown
 		return err
 	}
 	delete(p.entries, key)
@@ -172,7 +172,7 @@ func (p *Controller) unlist(ctx context.Context, key string, e placement.Entry) 
 	return nil
 }
 
-// unfinished returns those moves that are not done yet.
+// unfinished returns the moves that are not done yet.
 func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
 	var out []policy.Move
 	for _, m := range moves {
@@ -183,8 +183,8 @@ func (p *Controller) unfinished(moves []policy.Move) []policy.Move {
 	return out
 }
 
-// carryOut makes moves: removals first, then additions. It notes a move that fails, which is
-// decided on again later. An error means that no move can be made.
+// carryOut makes moves: first removals, then additions. If a single move fails, carryOut notes
+// that, and a later round decides on the key again. An error means that no move can be made.
 func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
 	var mu sync.Mutex
 	var stop error
@@ -198,7 +198,7 @@ func (p *Controller) carryOut(ctx context.Context, moves []policy.Move) error {
 		}
 	}
 	gone := map[string]error{}
-	if p.o.step != nil { // in tests: one after another
+	if p.o.step != nil { // in tests, moves run one after the other
 		for _, m := range removals {
 			if err := p.step("remove %s", m.Key); err != nil {
 				return err
@@ -263,7 +263,7 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 			continue
 		}
 		version, err := versions[i].version, versions[i].err
-		if err != nil { // the next round removes the key from the switches
+		if err != nil { // the next round will remove the key from the switches
 			p.moved(m, err)
 			continue
 		}
@@ -276,7 +276,7 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 		cancel()
 		if err != nil {
 			p.moved(m, err)
-			// the content of etcd is not known; the switches may have keys without entries
+			// The content of etcd is not known, and the switches may have keys without entries.
 			p.entries = nil
 			return err
 		}
@@ -296,8 +296,8 @@ type made struct {
 	err     error
 }
 
-// made returns the versions that slots had when their keys were placed. A slot without a seal
-// counts as clear for gateways only in that version.
+// made returns the versions that slots had when their keys were placed. Gateways treat a slot
+// without a seal as clear only in that version.
 func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 	out := make([]made, len(keys))
 	var some []int
@@ -314,7 +314,8 @@ func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 			out[i].err = fmt.Errorf("looking at its slot: %w", err)
 			return
 		}
-		// any member that has committed a version will do, because all members have the same one
+		// any member that has committed a version will do, because all members have the same
+		// version
 		for _, s := range k.State {
 			if s.Status == "OK" && s.Version == s.Newest && k.KeyID == keys[i].KeyID {
 				if string(s.Value) != slotcodec.Unsealed || s.Version == 0 {
@@ -339,7 +340,7 @@ func keysOf(moves []policy.Move) string {
 	return strings.Join(out, " ")
 }
 
-// recentMoves is how many moves are shown.
+// recentMoves is the number of moves that the status shows.
 const recentMoves = 100
 
 // moved notes the result of a move.

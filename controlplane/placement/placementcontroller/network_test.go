@@ -23,18 +23,18 @@ type fakeNetwork struct {
 
 	mu     sync.Mutex
 	chains []admin.Chain
-	keys   map[string]*fakeKey // by directory name
+	keys   map[string]*fakeKey // keys by their names in the directory
 	next   uint32
-	rates  map[string]policy.Heat // the switches' counts, by name
+	rates  map[string]policy.Heat // rates that the switches count, by key
 	events []string
 	down   map[string]bool // switches that do not answer, by name
-	refuse error           // of AddKeys and RemoveKey
-	meddle []byte          // another writer's content, put into each new slot
+	refuse error           // the error of AddKeys and RemoveKey
+	meddle []byte          // content that another writer puts into each new slot
 }
 
 type fakeKey struct {
 	admin.Key
-	value   []byte // nil: NOT_FOUND
+	value   []byte // the slot's value; nil means NOT_FOUND
 	version uint64
 }
 

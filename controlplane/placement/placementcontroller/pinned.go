@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// pinnedAtMost limits how many keys of a pinned prefix are tracked. It exceeds the slots of any
-// chain.
+// pinnedAtMost limits how many keys of a pinned prefix are tracked. It exceeds the number of slots
+// of any chain.
 const pinnedAtMost = 1 << 17
 
 // pinned tracks which keys exist under the pinned prefixes, by watching each prefix. It is safe
@@ -30,7 +30,7 @@ func newPinned(c *clientv3.Client, created func()) *pinned {
 		watches: map[string]context.CancelFunc{}}
 }
 
-// follow watches exactly these prefixes from now on, until ctx ends.
+// follow makes pinned watch exactly these prefixes from now on, until ctx ends.
 func (p *pinned) follow(ctx context.Context, prefixes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *pinned) follow(ctx context.Context, prefixes []string) {
 	}
 }
 
-// keys returns the existing keys, in order.
+// keys returns the existing keys, sorted.
 func (p *pinned) keys() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *pinned) watch(ctx context.Context, prefix string) {
 			pause = 50 * time.Millisecond
 			for w := range p.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1)) {
 				if w.Err() != nil {
-					break // compacted, or etcd was replaced: list them again
+					break // etcd compacted the revision or was replaced, so list the keys again
 				}
 				p.change(ctx, func() (came bool) {
 					for _, e := range w.Events {
@@ -112,7 +112,7 @@ func (p *pinned) watch(ctx context.Context, prefix string) {
 	}
 }
 
-// change applies an observation by calling f, if the prefix is still watched. f reports whether a
+// change applies an observation by calling f, if the prefix is still watched. f returns whether a
 // key has appeared.
 func (p *pinned) change(ctx context.Context, f func() bool) {
 	p.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// othersShown is the number of keys shown that are not placed.
+// othersShown is the number of keys that the status shows although they are not placed.
 const othersShown = 100
 
 // show prepares the decision for display.
@@ -79,8 +79,8 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []admin.Chain, heat 
 	p.shown = next
 }
 
-// TrafficQueries cover all gateways together: reads per second, the share that the network
-// answered, and the median times in the network and at etcd. %s is the window.
+// TrafficQueries are queries for totals of all gateways: reads per second, the share that the
+// network answered, and the median times in the network and at etcd. %s stands for the time window.
 var TrafficQueries = [4]string{
 	`sum(rate(etcd_monitor_reads_total[%s]))`,
 	`sum(rate(etcd_monitor_reads_total{answered="network"}[%[1]s])) / sum(rate(etcd_monitor_reads_total[%[1]s]))`,
@@ -88,7 +88,7 @@ var TrafficQueries = [4]string{
 	`histogram_quantile(0.5, sum by (le) (rate(etcd_monitor_etcd_seconds_bucket{kind="get"}[%s])))`,
 }
 
-// traffic queries the totals of all gateways; an element is nil if it is not known.
+// traffic queries the totals of all gateways. An element is nil if its total is not known.
 func (p *Controller) traffic() (out [4]*float64) {
 	_, window := p.o.Source.Name()
 	for i, q := range TrafficQueries {
@@ -107,7 +107,7 @@ func limitsOf(l policy.Limits) map[string]any {
 		"retry": l.Retry.String(), "movesPerMinute": l.MovesPerMinute, "burst": l.Burst, "compression": l.Compression}
 }
 
-// describe converts a verdict for display, and adds where the key is now.
+// describe converts a verdict for display, and adds where the key is placed now.
 func (p *Controller) describe(v policy.Verdict) admin.PlacementKey {
 	k := admin.PlacementKey{Key: placement.Printable(v.Key), Code: string(v.Code), Reason: v.Reason}
 	if v.Heard {
@@ -119,7 +119,7 @@ func (p *Controller) describe(v policy.Verdict) admin.PlacementKey {
 	return k
 }
 
-// Show returns what is placed and why.
+// Show returns which keys are placed and why.
 func (p *Controller) Show(context.Context) (*admin.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +159,8 @@ func (p *Controller) Why(_ context.Context, text string) (*admin.PlacementKey, e
 	return &k, nil
 }
 
-// SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which takes back
-// the earlier choice.
+// SetRule records an operator's choice: pin, unpin, exclude, include, or clear, which revokes the
+// earlier choice.
 func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin.PlacementKey, error) {
 	name, err := placement.ParsePrintable(r.Key)
 	if err != nil {
@@ -169,11 +169,11 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 	s := policy.Subject{Name: name, Prefix: r.Prefix}
 	p.ruling.Lock()
 	defer p.ruling.Unlock()
-	rules, _, err := p.store.rules(ctx) // a round's rules may be slightly old, or not read yet
+	rules, _, err := p.store.rules(ctx) // the rules of the last round may be old, or not read yet
 	if err != nil {
 		return nil, admin.Errorf(admin.CodeUnavailable, "%v", err)
 	}
-	var store policy.Choice // "": the choice is taken back
+	var store policy.Choice // the rule to store; "" revokes the stored choice
 	switch r.Choice {
 	case "unpin":
 		if rules.Chosen(s) != policy.Pin {
@@ -184,8 +184,7 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 			return nil, admin.Errorf(admin.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
-		// It is enough to take the exclusion back, unless a wider exclusion or a default one
-		// applies, too.
+		// Revoking the exclusion is enough, unless a wider or a default exclusion also applies.
 		rules.Clear(s)
 		if c, _, _ := rules.Of(name); c == policy.Exclude {
 			store = policy.Include

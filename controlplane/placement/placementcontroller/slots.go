@@ -13,13 +13,14 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Parameters of reading slots.
+// These constants control how slots are read.
 const (
 	checkAtOnce = 8
-	// number of slots that each round checks in turn, even if their keys do not change
+	// checkInRound is the number of slots that each round checks in turn, even if their keys do not
+	// change.
 	checkInRound = 32
-	lookPause    = 5 * time.Millisecond // minimum pause between checks that changes in etcd cause
-	looksTake    = 10                   // checks use at most one tenth of the time, because each write causes one
+	lookPause    = 5 * time.Millisecond // minimum pause between two checks after changes in etcd
+	looksTake    = 10                   // checks take at most one tenth of the time, because each write causes a check
 	looking      = 2 * time.Second      // time limit of one check
 )
 
@@ -83,7 +84,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	if !ok {
 		return
 	}
-	etcd := p.values.of(key) // read etcd first: the slot, which is read later, must not be older
+	etcd := p.values.of(key) // read etcd before the slot, so that the slot's content is never older
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	k, err := p.o.Network.LookupTail(ctx, DirectoryName(key))
@@ -112,15 +113,15 @@ func (p *Controller) check(ctx context.Context, key string) {
 	}
 }
 
-// judge returns what is wrong with a slot that placement filled in a version. It takes the slot's
-// state at the tail, and the key's state in etcd as it was seen before the slot was read. Only
-// gateways can tell whether a seal is a gateway's.
+// judge returns what is wrong with a slot that placement filled in version made. It takes the
+// slot's state at the tail, and the key's state in etcd, which was read before the slot. It does
+// not check seals, because only gateways can tell whether a gateway made a seal.
 func judge(slot admin.KeyState, made uint64, etcd seen) (placement.Fault, string) {
 	switch slot.Status {
 	case "NOT_FOUND":
 		return placement.SlotLost, "its slot is empty: every member of the chain was restarted, or somebody removed it"
 	case "OK":
-	default: // the member did not answer, or a write is on its way to it
+	default: // the member did not answer, or has not committed a write yet
 		return placement.NoFault, ""
 	}
 	if made == 0 {
@@ -134,7 +135,7 @@ func judge(slot admin.KeyState, made uint64, etcd seen) (placement.Fault, string
 	case err != nil:
 		return placement.Forged, fmt.Sprintf("no gateway has written its slot: %v", err)
 	case kind == slotcodec.Unfit:
-		if etcd.Lease { // the lease is the better reason, and placement can see it by itself
+		if etcd.Lease { // the lease is the better reason, and placement knows it without the slot
 			return placement.NoFault, ""
 		}
 		return placement.ValueTooLarge, "a gateway could not put the value into its slot"

@@ -24,7 +24,7 @@ import (
 type store struct {
 	kv         clientv3.KV
 	prefix     string
-	conditions []clientv3.Cmp // conditions of every write: that this controller leads
+	conditions []clientv3.Cmp // conditions of every write, which require that this process leads
 }
 
 // errNotLeading says that a write's conditions did not hold.
@@ -39,7 +39,7 @@ type choice struct {
 // plan is the stored form of the last decision.
 type plan struct {
 	Moves []policy.Move             `json:"moves"`
-	Away  map[string]policy.Absence `json:"away,omitempty"` // by the key in text form
+	Away  map[string]policy.Absence `json:"away,omitempty"` // absences, by the key in text form
 }
 
 func (s *store) ruleName(x policy.Subject) string {
@@ -74,8 +74,8 @@ func (s *store) rules(ctx context.Context) (*policy.Rules, []string, error) {
 	return rules, wrong, nil
 }
 
-// dictionary returns the newest version of the gateways' dictionaries (client/etcd/slotcodec), 0
-// if there is none.
+// dictionary returns the newest version of the gateways' dictionaries (client/etcd/slotcodec). It
+// returns 0 if there is no dictionary.
 func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *store) dictionary(ctx context.Context) (uint32, error) {
 	return uint32(newest), nil
 }
 
-// setRule stores a choice; "" deletes it.
+// setRule stores a choice. The choice "" deletes the stored one.
 func (s *store) setRule(ctx context.Context, x policy.Subject, c policy.Choice, now time.Time) error {
 	op := clientv3.OpDelete(s.ruleName(x))
 	if c != "" {

@@ -9,20 +9,19 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// unreachable is a placed key that a gateway could not write, because the key's slot did not
-// answer that gateway. Usually the chain is in the middle of a failover, which is over in a
-// moment, and the hottest keys should not leave the network for that. So placement waits until the
-// chain is ready, and checks whether any gateway then writes the slot. If none does, that gateway
-// is cut off from the chain, and the key must be removed: a gateway that cannot reach a key's slot
-// cannot write the key.
+// unreachable is a placed key that a gateway could not write, because the key's slot did not answer
+// that gateway. Usually the cause is a short failover of the chain, for which the hottest keys
+// should not leave the network. So placement waits until the chain is ready, and checks whether any
+// gateway then writes the slot. If none does, the gateway is cut off from the chain, and cannot
+// write the key. So the key must be removed.
 type unreachable struct {
 	id      uint32    // KEY_ID of the placement that the report is about
-	since   time.Time // when the slot was first read with the chain ready; zero: not yet
-	version uint64    // the newest version that the slot had then
+	since   time.Time // when the slot was first read while the chain was ready; zero if it was not yet
+	version uint64    // the newest version of the slot at `since`
 }
 
-// unreachableWait is how long no gateway may write a slot, with the chain ready, before its key is
-// removed.
+// unreachableWait is how long placement waits for some gateway to write a slot while the chain is
+// ready. After that, placement removes the slot's key.
 const unreachableWait = 5 * time.Second
 
 // Evict removes a key from the network for a gateway that cannot write it, unless a gateway writes
@@ -41,7 +40,7 @@ func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	}
 	p.mu.Lock()
 	at, ok := p.where[key]
-	// A gateway may not know yet that the key was placed again.
+	// A gateway that names another placement may not know yet that the key was placed again.
 	mine := ok && (e.KeyID == 0 || e.KeyID == at.id)
 	news := mine && (p.unreachable[key] == nil || p.unreachable[key].id != at.id)
 	if news {
@@ -58,15 +57,15 @@ func (p *Controller) Evict(_ context.Context, e admin.PlacementEviction) error {
 	return nil
 }
 
-// forged removes a key in whose slot a gateway has found content that no gateway has written. Only
-// gateways can tell, so there is nothing to check. The effect of a false report is limited: a
-// caller can only keep keys out of the network for as long as a key with a fault stays away.
+// forged removes a key in whose slot a gateway has found content that no gateway has written.
+// Placement cannot check the report, because only gateways can recognize such content. A false
+// report can only keep a key out of the network for as long as a key with a fault stays away.
 func (p *Controller) forged(key string, e admin.PlacementEviction) error {
 	p.mu.Lock()
 	at, ok := p.where[key]
 	ok = ok && (e.KeyID == 0 || e.KeyID == at.id)
 	fault := placement.Forged
-	if at.version == 0 { // the key was placed when cells were not sealed
+	if at.version == 0 { // an earlier version, which did not seal cells, placed the key
 		fault = placement.SlotLost
 	}
 	news := ok && p.faults[key] != fault
@@ -108,7 +107,7 @@ func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain)
 			case m.since.IsZero():
 				m.since, m.version = time.Now(), version
 				return false
-			case ok && version != m.version: // some gateway reaches the slot
+			case ok && version != m.version: // some gateway writes the slot
 				return true
 			case time.Since(m.since) < unreachableWait:
 				return false
@@ -122,8 +121,8 @@ func (p *Controller) judgeUnreachable(ctx context.Context, chains []admin.Chain)
 	}
 }
 
-// updateUnreachable changes, under the lock, the state of a key whose slot a gateway did not
-// reach. It forgets the key if change returns false.
+// updateUnreachable calls change for a key whose slot a gateway did not reach, while it holds the
+// lock. It forgets the key if change returns false.
 func (p *Controller) updateUnreachable(key string, change func(*unreachable) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

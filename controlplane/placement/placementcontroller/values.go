@@ -25,7 +25,7 @@ func seenIn(r *clientv3.GetResponse, now time.Time) seen {
 	return seen{policy.Value{Known: true, Bytes: len(kv.Value), Lease: kv.Lease != 0}, kv.ModRevision, now}
 }
 
-// Limits for reading from etcd keys that may be placed.
+// These constants limit reads from etcd of keys that may be placed.
 const (
 	asking      = 2 * time.Second  // time limit of one answer
 	askedBefore = 30 * time.Second // how long an answer is valid
@@ -33,11 +33,11 @@ const (
 	askInRound  = 256
 )
 
-// values holds the state in etcd of the keys that matter. It watches the placed keys, and reads
-// the candidates. It is safe for concurrent use.
+// values holds the state in etcd of placed keys and of candidates. It watches the placed keys, and
+// reads the candidates. It is safe for concurrent use.
 type values struct {
 	client  *clientv3.Client
-	changed func(key string) // called when a placed key has changed, or is watched from now on
+	changed func(key string) // called when a placed key has changed, and when the watch of a key begins
 
 	mu      sync.Mutex
 	known   map[string]seen
@@ -48,15 +48,15 @@ func newValues(c *clientv3.Client, changed func(string)) *values {
 	return &values{client: c, changed: changed, known: map[string]seen{}, watches: map[string]context.CancelFunc{}}
 }
 
-// of returns what is known about a key.
+// of returns the last known state of a key.
 func (v *values) of(key string) seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.known[key]
 }
 
-// ask reads keys that are not watched and whose last answer is too old, the first ones first.
-// there reports which keys are already known to exist.
+// ask reads keys that are not watched and whose last answer is too old, in the order of keys. The
+// function there reports which keys are already known to exist.
 func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string
@@ -76,8 +76,8 @@ func (v *values) ask(ctx context.Context, keys []string, there func(string) bool
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	each(due, askAtOnce, func(k string) {
-		// The result may be old by the time it is used, but gateways also check what they put into
-		// a slot.
+		// The result may be out of date when it is used, but gateways also check each value that
+		// they put into a slot.
 		if r, err := v.client.Get(ctx, k, clientv3.WithSerializable()); err == nil {
 			v.mu.Lock()
 			v.known[k] = seenIn(r, now)
@@ -86,7 +86,7 @@ func (v *values) ask(ctx context.Context, keys []string, there func(string) bool
 	})
 }
 
-// watch watches exactly these keys from now on, until ctx ends.
+// watch makes values watch exactly these keys from now on, until ctx ends.
 func (v *values) watch(ctx context.Context, keys map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,7 +108,7 @@ func (v *values) watch(ctx context.Context, keys map[string]bool) {
 // follow reads a key and watches it, and starts again after an error.
 func (v *values) follow(ctx context.Context, key string) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		// Linearizable, because the network's content is compared with it.
+		// The read is linearizable, because the network's content is compared with it.
 		asked, cancel := context.WithTimeout(ctx, asking)
 		r, err := v.client.Get(asked, key)
 		cancel()
@@ -117,7 +117,7 @@ func (v *values) follow(ctx context.Context, key string) {
 			pause = 50 * time.Millisecond
 			for w := range v.client.Watch(ctx, key, clientv3.WithRev(r.Header.Revision+1)) {
 				if w.Err() != nil {
-					break // compacted, or etcd was replaced: read it again
+					break // etcd compacted the revision or was replaced, so read the key again
 				}
 				for _, e := range w.Events {
 					s := seen{policy.Value{Known: true, Absent: e.Type == clientv3.EventTypeDelete,
@@ -145,8 +145,8 @@ func (v *values) note(ctx context.Context, key string, s seen) {
 	}
 }
 
-// each calls f for all elements, at most atOnce at a time, and returns when all calls have
-// returned.
+// each calls f for all elements, with at most atOnce calls at a time, and returns when all calls
+// have returned.
 func each[T any](all []T, atOnce int, f func(T)) {
 	var wg sync.WaitGroup
 	window := make(chan struct{}, atOnce)

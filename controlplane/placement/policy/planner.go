@@ -16,12 +16,12 @@ import (
 type Planner struct {
 	limits Limits
 
-	hot      map[string]time.Time // candidates: since when they have qualified for a slot
-	gone     map[string]time.Time // placed keys: since when they have not existed
-	idle     map[string]time.Time // placed keys: since when they have been read too little
-	costly   map[string]time.Time // placed keys: since when their writes have cost more than their reads save
+	hot      map[string]time.Time // since when each candidate has qualified for a slot
+	gone     map[string]time.Time // since when each placed key has not existed
+	idle     map[string]time.Time // since when each placed key has been read too little
+	costly   map[string]time.Time // since when each placed key's writes have cost more than its reads save
 	away     map[string]Absence
-	budget   float64 // moves that may be made now
+	budget   float64 // number of moves that may be made now
 	budgetAt time.Time
 }
 
@@ -29,8 +29,8 @@ type Planner struct {
 type Absence struct {
 	Until time.Time `json:"until"`
 	Code  Code      `json:"code"`
-	// Bytes is the size of the value that did not fit, so that a smaller one may be tried. 0: the
-	// size does not matter.
+	// Bytes is the size of the value that did not fit, so that a smaller value may be tried. It is
+	// 0 if the size does not matter.
 	Bytes int `json:"bytes,omitempty"`
 	// Dictionary is the newest dictionary with which the value did not fit.
 	Dictionary uint32 `json:"dictionary,omitempty"`
@@ -54,7 +54,7 @@ const maxAway = 4096
 // Away returns the absent keys, for callers that keep them across a restart.
 func (p *Planner) Away() map[string]Absence { return maps.Clone(p.away) }
 
-// Recall takes over an earlier planner's Away.
+// Recall takes over the result of an earlier planner's Away.
 func (p *Planner) Recall(away map[string]Absence) { p.away = maps.Clone(away) }
 
 // candidate is a key that a round considers.
@@ -63,7 +63,7 @@ type candidate struct {
 	verdict Verdict
 	score   float64
 	pinned  bool
-	under   string // the prefix by which the key is pinned
+	under   string // the prefix of the pin that covers the key
 	leaving bool
 }
 
@@ -71,7 +71,7 @@ type candidate struct {
 type round struct {
 	p      *Planner
 	in     Input
-	chains map[string]*Chain // the chains of in, with their remaining free slots
+	chains map[string]*Chain // the input's chains, with their remaining free slots
 	all    []*candidate
 	moves  []Move
 }
@@ -123,7 +123,7 @@ func (p *Planner) refill(now time.Time) {
 	p.budgetAt = now
 }
 
-// forget drops the planner's memory of keys that no longer matter.
+// forget drops what the planner remembers about keys that no longer matter.
 func (p *Planner) forget(all []*candidate, now time.Time) {
 	there := map[string]*candidate{}
 	for _, c := range all {
@@ -168,7 +168,7 @@ func (c *candidate) sayPinned() {
 	c.say(Pinned, "pinned by an operator")
 }
 
-// move adds the move of a candidate's verdict.
+// move adds the move that a candidate's verdict requires.
 func (r *round) move(c *candidate, op Op, chain string) {
 	c.verdict.Move = op
 	r.moves = append(r.moves, Move{Op: op, Key: []byte(c.Name), Chain: chain, Code: c.verdict.Code,
@@ -183,7 +183,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	if ch := r.chains[chain]; ch != nil {
 		ch.Free++
 	}
-	if c.verdict.Code == Leaving { // another chain may place it at once
+	if c.verdict.Code == Leaving { // the key may be placed in another chain at once, so it does not stay away
 		return
 	}
 	a := Absence{Until: r.in.Now.Add(r.p.limits.Cooldown), Code: Resting}
@@ -205,7 +205,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	r.p.away[c.Name] = a
 }
 
-// spend takes n moves from the budget, if the budget has as many, and reports whether it did.
+// spend takes n moves from the budget, if the budget has that many. It reports whether it did.
 func (r *round) spend(n int) bool {
 	if r.p.budget < float64(n) {
 		return false
@@ -214,8 +214,8 @@ func (r *round) spend(n int) bool {
 	return true
 }
 
-// barred gives a verdict to a key that may not be placed whatever its heat, and reports whether it
-// did.
+// barred gives a verdict to a key that may not be placed whatever its heat. It reports whether it
+// gave one.
 func (r *round) barred(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	pinned := ""
@@ -267,7 +267,8 @@ func (r *round) fits(c *candidate, ch *Chain) bool {
 }
 
 // narrow reports whether a key cannot be placed, or stay placed, because slots are too small for a
-// sealed cell: those of the key's chain or, if the key is not placed, those of all chains.
+// sealed cell. It looks at the slots of the key's chain or, if the key is not placed, of all
+// chains.
 func (r *round) narrow(c *candidate) bool {
 	if ch := r.chains[c.Chain]; ch != nil {
 		return ch.Cell < slotcodec.LeastSlot
@@ -383,8 +384,9 @@ func (r *round) enter() {
 	for _, c := range pinned {
 		r.enterPinned(c)
 	}
-	// Whether a candidate can use a free slot or must replace a key is decided before the first
-	// candidate is placed, so that the times of since stay comparable.
+	// chance says whether a candidate can use a free slot or must replace a key. This is decided
+	// before the first candidate is placed, so that it is decided for all candidates in the same
+	// state, and the times that since returns stay comparable.
 	type chance struct {
 		c    *candidate
 		room bool
@@ -402,14 +404,15 @@ func (r *round) enter() {
 	}
 }
 
-// named reports whether an operator has made a choice about this very key, not only about a prefix.
+// named reports whether an operator has made a choice about exactly this key, and not only about a
+// prefix.
 //
-// Only such a key is placed while it does not exist. Some clients read a key that never exists
-// because the answer's header has the store's revision. For example, kube-apiserver does so before
-// each list that it answers from its cache, to learn how recent the cache must be
+// Only such a key is placed while it does not exist. Some clients read a key that never exists,
+// only to get the store's revision from the answer's header. For example, kube-apiserver does so
+// before each list that it answers from its cache, to learn how recent the cache must be
 // (GetCurrentResourceVersion). The revision of an answer from the network may be older, and then
-// the list would be, too. A placed key that is deleted stays for a while, because clients that
-// read it then have known it.
+// the list would be, too. A placed key that is deleted keeps its slot for a while, because its
+// readers knew the key while it existed.
 func (r *round) named(c *candidate) bool {
 	choice, by, byDefault := r.in.Rules.Of(c.Name)
 	return choice != "" && !by.Prefix && !byDefault
@@ -436,8 +439,8 @@ func (r *round) staysAway(c *candidate) bool {
 	return true
 }
 
-// room returns, among the ready chains whose cells fit a key, the one with the most free slots;
-// nil if there is none.
+// room returns, among the ready chains whose cells fit a key, the chain with the most free slots.
+// It returns nil if no chain has room.
 func (r *round) room(c *candidate) *Chain {
 	var best *Chain
 	for _, ch := range r.in.Chains {
@@ -449,8 +452,8 @@ func (r *round) room(c *candidate) *Chain {
 	return best
 }
 
-// coldest returns the placed key with the lowest score among those that may make room for a key;
-// nil if there is none. If any is set, MinResidency does not protect keys.
+// coldest returns the placed key with the lowest score among the keys that may make room for a
+// candidate. It returns nil if there is none. If any is set, MinResidency does not protect keys.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {
@@ -489,8 +492,8 @@ func (r *round) enterPinned(c *candidate) {
 	r.move(c, Place, ch.Name)
 }
 
-// warm reports whether a candidate has been hot enough for long enough, and gives it its verdict
-// if not.
+// warm reports whether a candidate has been hot enough for long enough. If not, it gives the
+// candidate the verdict that says so.
 func (r *round) warm(c *candidate, room bool, victim *candidate) bool {
 	l := r.p.limits
 	bar := l.MinScore
@@ -535,8 +538,8 @@ func (r *round) enterHot(c *candidate, room bool) {
 	v := r.coldest(c, false)
 	switch {
 	case room || v == nil:
-		// hotter candidates took the last free slots; whether this one is hot enough to replace a
-		// key must also hold for AdmitAfter
+		// Hotter candidates took the last free slots. To replace a key instead, this candidate must
+		// first be hot enough for that during AdmitAfter.
 		c.say(Full, "score %s; hotter keys took the last slots at this moment", rate(c.score))
 		delete(r.p.hot, c.Name)
 	case c.score < l.ReplaceRatio*v.score:

@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestAwayIsBounded: keys that come and go for ever do not use up the memory.
+// TestAwayIsBounded: keys that come and go for ever do not use up memory.
 func TestAwayIsBounded(t *testing.T) {
 	p, err := NewPlanner(DefaultLimits())
 	if err != nil {

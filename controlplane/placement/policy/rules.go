@@ -13,11 +13,11 @@ import (
 // Choice is a rule's choice for its keys.
 type Choice string
 
-// The choices.
+// These are the choices.
 const (
-	Pin     Choice = "pin"     // is placed whatever its heat, if possible
-	Exclude Choice = "exclude" // is never placed
-	Include Choice = "include" // is placed by its heat: an exception from a wider exclusion
+	Pin     Choice = "pin"     // the key is placed whatever its heat, if possible
+	Exclude Choice = "exclude" // the key is never placed
+	Include Choice = "include" // the key is placed by its heat, as an exception from a wider exclusion
 )
 
 // Subject is the subject of a rule: one key, or all keys that begin with a prefix.
@@ -33,16 +33,16 @@ func (s Subject) String() string {
 	return placement.Printable(s.Name)
 }
 
-// Rules are the operator's rules. The narrowest rule about a key applies: the one about the key
-// itself, otherwise the one about the longest prefix.
+// Rules are the operator's rules. The narrowest rule about a key applies. That is the rule about
+// the key itself, or otherwise the rule about the longest prefix.
 type Rules struct {
 	own    string // the gateways' own prefix, which no rule can change
 	normal map[Subject]Choice
 	chosen map[Subject]Choice
 }
 
-// HealthKey is the key that kube-apiserver reads to check that etcd answers. An answer from the
-// network would not show that.
+// HealthKey is the key that kube-apiserver reads to check that etcd answers. The network must not
+// serve it, because its answer would not show whether etcd answers.
 const HealthKey = "/registry/health"
 
 // NewRules returns the default rules: the health key and placement.Credentials are excluded. own
@@ -69,18 +69,18 @@ func (r *Rules) Set(s Subject, c Choice) error {
 	return nil
 }
 
-// Clear removes a choice; false: there was none.
+// Clear removes a choice. It returns false if there was no such choice.
 func (r *Rules) Clear(s Subject) bool {
 	_, ok := r.chosen[s]
 	delete(r.chosen, s)
 	return ok
 }
 
-// Chosen returns the operator's choice for exactly this subject; "" if there is none.
+// Chosen returns the operator's choice for exactly this subject, or "" if there is none.
 func (r *Rules) Chosen(s Subject) Choice { return r.chosen[s] }
 
-// Of returns the choice that applies to a key, and its rule; "" if there is none. byDefault: no
-// operator has made the choice.
+// Of returns the choice that applies to a key, and the subject of its rule. The choice is "" if no
+// rule applies. byDefault is true if no operator has made the choice.
 func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	if r.own != "" && strings.HasPrefix(key, r.own) {
 		return Exclude, Subject{r.own, true}, true
@@ -102,11 +102,11 @@ func (r *Rules) Of(key string) (c Choice, by Subject, byDefault bool) {
 	return "", Subject{}, false
 }
 
-// Pins returns the keys that are pinned by name, in order.
+// Pins returns the keys that are pinned by name, sorted.
 func (r *Rules) Pins() []string { return r.pins(false) }
 
-// PinnedPrefixes returns, in order, the prefixes all of whose keys are pinned, except for keys
-// with a narrower rule.
+// PinnedPrefixes returns the pinned prefixes, sorted. All keys under such a prefix are pinned,
+// except for keys with a narrower rule.
 func (r *Rules) PinnedPrefixes() []string { return r.pins(true) }
 
 func (r *Rules) pins(prefix bool) []string {

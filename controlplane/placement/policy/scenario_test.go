@@ -195,7 +195,7 @@ func (w *world) command() {
 		if err := w.rules.Set(s, Choice(w.d.Cmd)); err != nil {
 			fmt.Fprintln(&w.out, err)
 		}
-		w.key(arg(0)) // like the shell, which also reads the keys that rules name
+		w.key(arg(0)) // the shell also reads keys that rules name
 		if s.Prefix {
 			delete(w.keys, arg(0))
 		}

@@ -5,7 +5,7 @@ import "fmt"
 // Op is the operation of a move.
 type Op string
 
-// The moves.
+// These are the operations of moves.
 const (
 	Place  Op = "place"
 	Remove Op = "remove"
@@ -14,7 +14,7 @@ const (
 // Move adds a key to the network, or removes one.
 type Move struct {
 	Op     Op     `json:"op"`
-	Key    []byte `json:"key"` // any bytes
+	Key    []byte `json:"key"` // the key, which may contain any bytes
 	Chain  string `json:"chain"`
 	Code   Code   `json:"code"`
 	Reason string `json:"reason"`
@@ -23,48 +23,48 @@ type Move struct {
 // Code is the kind of a verdict, for programs.
 type Code string
 
-// The kinds of verdicts about keys that are placed and stay placed:
+// These verdicts are for keys that are placed and stay placed.
 const (
-	Pinned Code = "pinned"  // by an operator
-	Serves Code = "serves"  // it is worth its slot
-	Quiet  Code = "quiet"   // it is read less than is worth a slot, and stays for a while
-	Costly Code = "costly"  // its writes cost more than its reads save, and it stays for a moment
-	NoRate Code = "no-rate" // its heat is not known
+	Pinned Code = "pinned"  // an operator has pinned the key
+	Serves Code = "serves"  // the key is worth its slot
+	Quiet  Code = "quiet"   // the key is read too little to be worth a slot, but stays for a while
+	Costly Code = "costly"  // the key's writes cost more than its reads save, but it stays for a moment
+	NoRate Code = "no-rate" // the key's heat is not known
 )
 
-// Verdicts about keys that are not placed and stay so:
+// These verdicts are for keys that are not placed and stay so.
 const (
-	Own             Code = "own"              // the gateways' own
-	Excluded        Code = "excluded"         // by a rule
-	Leased          Code = "leased"           // attached to a lease
-	TooLarge        Code = "too-large"        // too large for every chain's cells
-	ValueTooLarge   Code = "value-too-large"  // placing it failed: the value does not fit
+	Own             Code = "own"              // the key belongs to the gateways
+	Excluded        Code = "excluded"         // a rule excludes the key
+	Leased          Code = "leased"           // the key is attached to a lease
+	TooLarge        Code = "too-large"        // the value is too large for every chain's cells
+	ValueTooLarge   Code = "value-too-large"  // placing the key failed because the value does not fit
 	Bypassed        Code = "bypassed"         // a writer bypasses the gateways
-	SlotLost        Code = "slot-lost"        // its slot was lost
-	SlotUnreachable Code = "slot-unreachable" // its slot did not answer a gateway
-	Forged          Code = "forged"           // its slot had a cell that no gateway has written
+	SlotLost        Code = "slot-lost"        // the key's slot was lost
+	SlotUnreachable Code = "slot-unreachable" // the key's slot did not answer a gateway
+	Forged          Code = "forged"           // the key's slot had a cell that no gateway has written
 	Narrow          Code = "narrow"           // no chain's slots hold a sealed cell
-	KeyAbsent       Code = "key-absent"       // it does not exist
-	Unknown         Code = "unknown"          // etcd has not been asked yet, or its heat is not known
-	Cold            Code = "cold"             // it is not read enough
-	Written         Code = "written"          // its writes would cost more than its reads save
-	Warming         Code = "warming"          // hot enough, but not for long enough
-	Full            Code = "full"             // all slots are in use by keys that are hotter, or not much colder
-	Resting         Code = "resting"          // it was removed a short while ago
-	Limited         Code = "limited"          // it waits for the budget of moves
+	KeyAbsent       Code = "key-absent"       // the key does not exist
+	Unknown         Code = "unknown"          // etcd has not been asked yet, or the key's heat is not known
+	Cold            Code = "cold"             // the key is not read enough
+	Written         Code = "written"          // the key's writes would cost more than its reads save
+	Warming         Code = "warming"          // the key is hot enough now, but has not been for long enough
+	Full            Code = "full"             // keys that are hotter, or not much colder, use all slots
+	Resting         Code = "resting"          // the key was removed a short while ago
+	Limited         Code = "limited"          // the key waits for the budget of moves
 	NoChain         Code = "no-chain"         // no chain is ready
-	NotSampled      Code = "not-sampled"      // the source of heat has not named it
+	NotSampled      Code = "not-sampled"      // the source of heat has not reported the key
 )
 
-// Verdicts with a move:
+// These verdicts come with a move.
 const (
-	Hot      Code = "hot"      // placed for its heat
-	MakeRoom Code = "room"     // removed to make room
-	TooCold  Code = "too-cold" // removed because it is hardly read
-	Leaving  Code = "leaving"  // removed because its chain is to hold no keys
+	Hot      Code = "hot"      // the key is placed because of its heat
+	MakeRoom Code = "room"     // the key is removed to make room
+	TooCold  Code = "too-cold" // the key is removed because it is hardly read
+	Leaving  Code = "leaving"  // the key is removed because its chain must not hold any keys
 )
 
-// formerly maps the codes of earlier versions, which plans in etcd may contain.
+// formerly maps codes of earlier versions to present codes. Plans in etcd may contain former codes.
 var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken": SlotLost, "mute": SlotUnreachable, "absent": KeyAbsent,
 	"unheard": NotSampled}
 
@@ -85,10 +85,10 @@ type Verdict struct {
 	Chain  string // the key's chain before Move
 	Heat   Heat
 	Heard  bool
-	Score  float64 // valid if Heard
+	Score  float64 // valid if Heard is true
 	Code   Code
 	Reason string
-	Move   Op // the resulting move; "": none
+	Move   Op // the resulting move; "" if there is none
 }
 
 func rate(x float64) string {

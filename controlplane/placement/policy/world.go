@@ -15,8 +15,8 @@ type Heat struct {
 	Writes float64 `json:"writes"`
 }
 
-// MaxRate is the highest plausible rate, in requests per second. It is higher than all switches of
-// a network can answer.
+// MaxRate is the highest plausible rate, in requests per second. All switches of a network together
+// cannot answer as many.
 const MaxRate = 1e9
 
 // Valid reports whether both rates are plausible.
@@ -28,74 +28,80 @@ func (h Heat) Valid() bool {
 // Chain is a chain that can take keys.
 type Chain struct {
 	Name  string
-	Cell  int  // bytes that a slot holds for a sealed cell, including the seal
-	Free  int  // unused slots
-	Ready bool // keys can be added and removed now
-	// Leaving marks a chain that must hold no keys: it gets none, and its keys are removed.
+	Cell  int  // size in bytes of the sealed cell that a slot holds, including the seal
+	Free  int  // number of unused slots
+	Ready bool // whether keys can be added and removed now
+	// Leaving marks a chain that must not hold any keys. It gets no more keys, and its keys are
+	// removed.
 	Leaving bool
 }
 
 // Value is a key's value in etcd.
 type Value struct {
-	Known  bool // the other fields are known: etcd has been asked
-	Absent bool // there is no such key
-	Bytes  int  // length of the value in etcd
+	Known  bool // etcd has been asked, so the other fields are valid
+	Absent bool // the key does not exist
+	Bytes  int  // length of the value in etcd, in bytes
 	Lease  bool // the key is attached to a lease, so etcd deletes it by itself
 }
 
 // Key is the known state of one key, placed or not.
 type Key struct {
-	Name  string // the etcd key: any bytes
+	Name  string // the etcd key, which may contain any bytes
 	Heat  Heat
-	Heard bool // Heat is known
+	Heard bool // whether Heat is known
 	Value Value
-	Chain string    // its chain; "": none
-	Since time.Time // when it was placed
+	Chain string    // the chain that holds the key; "" if the key is not placed
+	Since time.Time // when the key was placed
 	Fault placement.Fault
 }
 
-// Placed says whether the key is placed.
+// Placed reports whether the key is placed.
 func (k *Key) Placed() bool { return k.Chain != "" }
 
-// Input is everything that is known at one moment.
+// Input is everything that the planner knows at one moment.
 type Input struct {
 	Now    time.Time
-	Keys   []Key // each name only once
+	Keys   []Key // the keys, each of them only once
 	Chains []Chain
 	Rules  *Rules
-	// Dictionary is the newest dictionary that gateways have had time to read; 0: none. A value
-	// that did not fit a cell may fit with a newer one.
+	// Dictionary is the newest dictionary that gateways have had time to read. It is 0 if there is
+	// none. A value that did not fit a cell may fit with a newer dictionary.
 	Dictionary uint32
 }
 
-// Limits keep the number of moves low. The zero value is not usable: start with DefaultLimits.
+// Limits keep the number of moves low. The zero value is not usable, so start with DefaultLimits.
 type Limits struct {
-	MinScore     float64 // minimum score for a free slot, in reads per second
-	WriteCost    float64 // how many reads one write costs
-	ReplaceRatio float64 // a candidate's score must exceed the replaced key's by this factor; above 1
+	MinScore  float64 // minimum score for a free slot, in reads per second
+	WriteCost float64 // number of reads that one write costs
+	// factor by which a candidate's score must exceed the score of the key that it replaces; above
+	// 1
+	ReplaceRatio float64
 
-	AdmitAfter   time.Duration // how long a candidate must be hot, or a placed key too costly, before it moves
+	// how long a candidate must be hot before it is placed, or a placed key too costly before it is
+	// removed
+	AdmitAfter   time.Duration
 	MinResidency time.Duration // how long a placed key cannot be removed to make room
 	Cooldown     time.Duration // how long a removed key cannot be placed again
 	Gone         time.Duration // how long a placed key may be absent in etcd before it loses its slot
-	Idle         time.Duration // how long a placed key may score less than MinScore in reads before it loses its slot
-	Retry        time.Duration // how long a key with a fault cannot be placed again
+	// how long a placed key's reads may score less than MinScore before the key loses its slot
+	Idle  time.Duration
+	Retry time.Duration // how long a key with a fault cannot be placed again
 
 	MovesPerMinute float64
-	Burst          int // moves that may be made at once after a quiet time
+	Burst          int // number of moves that may be made at once after a quiet time
 
-	// Compression is the best compression ratio that placement counts on: it does not try a value
-	// of more than Compression cells. If it tries a value that does not fit, the slot shows that
-	// (placement.ValueTooLarge).
+	// Compression is the best compression ratio that placement counts on. Placement does not try a
+	// value of more than Compression cells. If it tries a value that does not fit, the slot reports
+	// that (placement.ValueTooLarge).
 	Compression float64
 }
 
-// overhead is what a slot holds in addition to the value, in bytes, while revisions are small: its
-// kind, three revisions as varints (client/etcd/slotcodec), and the seal. Whether a value fits
-// with a larger overhead is found out by trying.
+// overhead is the number of bytes that a slot holds in addition to the value while revisions are
+// small. They are its kind, three revisions as varints (client/etcd/slotcodec), and the seal. If
+// the overhead is larger, placement finds out by trying whether a value fits.
 const overhead = 8 + slotcodec.SealOverhead
 
-// DefaultLimits suit rates measured over 10 to 60 seconds.
+// DefaultLimits returns limits that suit rates measured over 10 to 60 seconds.
 func DefaultLimits() Limits {
 	return Limits{
 		MinScore: 1, WriteCost: 3, ReplaceRatio: 1.5,

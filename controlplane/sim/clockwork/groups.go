@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// Groups of faults that have streams of their own. A group can be left out, to find which groups a
-// violation needs; the streams of the other groups do not change.
+// Each group of faults has its own stream of random numbers. A group can be left out to find which
+// groups a violation needs, and the streams of the other groups do not change.
 const (
-	GroupLate    = "late"    // messages between controllers and switches (world/channels.go)
+	GroupLate    = "late"    // late messages between controllers and switches (world/channels.go)
 	GroupWiped   = "wiped"   // switches that lose their state while they are connected (trouble/wipe.go)
 	GroupKeyless = "keyless" // chains that change while they have no keys (trouble/keyless.go)
 	GroupGarbage = "garbage" // registers with an earlier chain's leftovers (trouble/garbage.go)
-	GroupWorker  = "worker"  // a switch outside the chain under an attacker's control (trouble/worker.go)
+	GroupWorker  = "worker"  // a switch outside the chain that an attacker controls (trouble/worker.go)
 )
 
-// Included has the groups of faults that runs use: all, unless SetGroups has left some out.
+// Included has the groups of faults that runs use. It has all groups, unless SetGroups has left
+// some out.
 var Included = map[string]bool{GroupLate: true, GroupWiped: true, GroupKeyless: true, GroupGarbage: true,
 	GroupWorker: true}
 
@@ -31,7 +32,8 @@ func Groups() (out []string) {
 	return out
 }
 
-// SetGroups leaves out all groups of faults except these. Call it before any simulator runs.
+// SetGroups leaves out all groups of faults except the named ones. Call it before any simulator
+// runs.
 func SetGroups(names []string) error {
 	for _, n := range names {
 		if _, ok := Included[n]; !ok {

@@ -20,17 +20,17 @@ type event struct {
 	do  func()
 }
 
-// At schedules an event for a moment; a moment in the past means now.
+// At schedules an event for a moment. If the moment is in the past, the event runs now.
 func (l *Loop) At(t time.Duration, do func()) {
 	l.seq++
 	heap.Push(&l.queue, event{max(t, l.Now), l.seq, do})
 }
 
-// After schedules an event for after d.
+// After schedules an event that runs after d.
 func (l *Loop) After(d time.Duration, do func()) { l.At(l.Now+d, do) }
 
-// Run executes the events up to a moment, which is then the present, or until stop (if not nil)
-// returns true.
+// Run executes the events up to a moment, which then becomes the present. If stop is not nil, Run
+// ends earlier when stop returns true.
 func (l *Loop) Run(until time.Duration, stop func() bool) {
 	for len(l.queue) > 0 && l.queue[0].at <= until {
 		if stop != nil && stop() {
@@ -62,11 +62,11 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// Dice is a stream of random numbers. Each part of a run has its own, so drawing more often in one
-// part does not change what another part draws.
+// Dice is a stream of random numbers. Each part of a run has its own Dice, so drawing more often in
+// one part does not change what another part draws.
 type Dice struct{ *rand.Rand }
 
-// The streams of a seed, for NewDice.
+// These are the streams of random numbers of a seed, for NewDice.
 const (
 	DiceRun = iota
 	DiceNetwork
@@ -91,10 +91,10 @@ const (
 	DiceWorker
 )
 
-// NewDice begins one of the streams of a seed.
+// NewDice begins one of the streams of random numbers that follow from a seed.
 func NewDice(seed, stream uint64) Dice { return Dice{rand.New(rand.NewPCG(seed, stream))} }
 
-// Chance is true with probability p.
+// Chance returns true with probability p.
 func (d Dice) Chance(p float64) bool { return p > 0 && d.Float64() < p }
 
 // Between returns a duration from low (included) to high, uniformly distributed.
@@ -105,8 +105,8 @@ func (d Dice) Between(low, high time.Duration) time.Duration {
 	return low + time.Duration(d.Int64N(int64(high-low)))
 }
 
-// About returns a duration whose mean is d, exponentially distributed and at most ten times as
-// long.
+// About returns a duration with the given mean, exponentially distributed and at most ten times the
+// mean.
 func (d Dice) About(mean time.Duration) time.Duration {
 	return min(time.Duration(d.ExpFloat64()*float64(mean)), 10*mean)
 }

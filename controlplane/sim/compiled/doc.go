@@ -1,3 +1,3 @@
-// Package compiled loads the compiled P4 program for the simulated switches, and turns the
-// controller's table entries into the interpreter's form.
+// Package compiled loads the compiled P4 program for the simulated switches, and converts the
+// controller's table entries to the interpreter's form.
 package compiled

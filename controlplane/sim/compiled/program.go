@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Profile is the program that is simulated: values of 128 bits.
+// Profile is the profile of the simulated program, which has values of 128 bits.
 const Profile = wire.Profile128
 
 // Program is the compiled P4 program, unchanged or with a rule removed.
@@ -20,8 +20,8 @@ type Program struct {
 	JSON *bmv2json.Program
 }
 
-// Load reads the compiled program. change edits the program's JSON, the output of p4c; nil: no
-// edit.
+// Load reads the compiled program. change edits the program's JSON, which is the output of p4c. If
+// change is nil, the program stays as it is.
 func Load(change func(text []byte) ([]byte, error)) (*Program, error) {
 	text, p4info, err := p4src.Compiled(int(Profile))
 	if err != nil {
@@ -45,12 +45,12 @@ type Entry struct {
 	TableEntry *target.TableEntry
 }
 
-// Encode turns an entry of the controller into the interpreter's form, through the P4Runtime
-// message that would carry it.
+// Encode converts an entry of the controller to the interpreter's form. It goes through the
+// P4Runtime message that would carry the entry.
 func (p *Program) Encode(e p4rt.Entry) Entry {
 	m, err := p.info.Encode(e)
 	if err != nil {
-		// the shipped controller would have returned this error from New
+		// The shipped controller returns this error from New, so it cannot occur here.
 		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err))
 	}
 	table, entry, err := tablefill.Entry(p.info, m)

@@ -10,27 +10,27 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// Scheduler holds the coroutines of a run. One coroutine runs at a time; while none runs, the loop
-// does.
+// Scheduler holds the coroutines of a run. At most one coroutine runs at a time. While no coroutine
+// runs, the loop runs.
 type Scheduler struct {
 	loop    *clockwork.Loop
 	tasks   []*Task // tasks that have not ended
-	running *Task   // nil: the loop
+	running *Task   // nil while the loop runs
 }
 
 // NewScheduler makes a scheduler that takes its time from a loop.
 func NewScheduler(loop *clockwork.Loop) *Scheduler { return &Scheduler{loop: loop} }
 
-// Running returns the coroutine that runs at present; nil: none.
+// Running returns the coroutine that runs at present, or nil if none does.
 func (s *Scheduler) Running() *Task { return s.running }
 
-// Process is a simulated process that owns coroutines. They end when it dies.
+// Process is a simulated process that owns coroutines. The coroutines end when the process dies.
 type Process struct {
 	*Scheduler
 	Alive func() bool
 }
 
-// later runs do after d, if the process is alive then.
+// later runs do after d, if the process is still alive.
 func (p *Process) later(d time.Duration, do func()) {
 	p.loop.After(d, func() {
 		if p.Alive() {
@@ -45,17 +45,17 @@ type Task struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	number int   // number of waits so far
+	number int   // number of times that the task has waited so far
 	waits  bool  // the task is waiting
-	ctx    *Span // the context of the present wait
-	over   bool  // the run has ended
+	ctx    *Span // context of the present wait
+	over   bool  // whether the run has ended
 }
 
-// ErrOver is what a waiting task gets when the run is over.
+// ErrOver is the error that a waiting task gets when the run is over.
 var ErrOver = errors.New("the run is over")
 
-// Start runs do as a task of the process, and then calls then with its error. Cancelling the
-// returned context ends the task's waiting.
+// Start runs do as a task of the process. At the end, it calls the function then with the task's
+// error. Cancelling the returned context ends the task's waiting.
 func (p *Process) Start(do func(context.Context) error, then func(error)) *Span {
 	ctx := &Span{s: p.Scheduler}
 	p.spawn(func(t *Task) {
@@ -87,8 +87,8 @@ func (t *Task) resume() {
 	s.running = before
 }
 
-// Wait lets other tasks continue until somebody wakes this task, until a moment (0: none), or until
-// ctx ends (nil: it does not). If ctx has ended, it returns the reason.
+// Wait suspends the task until somebody wakes it, until a moment (0 means no limit), or until ctx
+// ends, if ctx is not nil. If ctx has ended, Wait returns the reason.
 func (t *Task) Wait(ctx *Span, until time.Duration) error {
 	if t.over {
 		return ErrOver
@@ -115,7 +115,7 @@ func (t *Task) Wait(ctx *Span, until time.Duration) error {
 	return ctx.Err()
 }
 
-// Wake ends the task's waiting, in an event of the loop.
+// Wake schedules an event that ends the task's wait.
 func (t *Task) Wake() {
 	if t.waits {
 		number := t.number
@@ -142,7 +142,7 @@ func (s *Scheduler) End() {
 	}
 }
 
-// Await calls begin, and waits until begin's callback reports the end.
+// Await calls begin, and waits until begin calls done.
 func (p *Process) Await(ctx context.Context, begin func(done func(error))) error {
 	t := p.running
 	over := false
@@ -163,9 +163,9 @@ func (p *Process) Await(ctx context.Context, begin func(done func(error))) error
 type Span struct {
 	s       *Scheduler
 	parent  *Span
-	end     time.Duration // 0: no deadline of its own
+	end     time.Duration // 0 if the context has no deadline of its own
 	err     error
-	waiting int // number of tasks that wait under this context or one derived from it
+	waiting int // number of tasks that wait under this context or a context derived from it
 }
 
 // Deadline implements context.Context. Tasks wait by Task.Wait instead.
@@ -190,7 +190,7 @@ func (c *Span) Err() error {
 	return nil
 }
 
-// until returns the earliest deadline of the context and its parents; 0: none.
+// until returns the earliest deadline of the context and its parents, or 0 if there is none.
 func (c *Span) until() (end time.Duration) {
 	for ; c != nil; c = c.parent {
 		if c.end != 0 && (end == 0 || c.end < end) {
@@ -226,7 +226,8 @@ func (c *Span) Cancel(err error) {
 // Runtime is an ops.Runtime in simulated time.
 type Runtime struct {
 	*Process
-	// EndsEarly: ForEach does not wait for all calls that it has begun (a mutant).
+	// EndsEarly is set for a mutant. With it, ForEach does not wait for all calls that it has
+	// begun.
 	EndsEarly bool
 }
 

@@ -7,11 +7,12 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// An answer about a key must hold a value of that key: one written under its KEY_ID, or put there
-// by a move. A KEY_ID can get a slot that another key had before, at switches that may have been
-// away meanwhile, so this file checks the owner of each value.
+// This file checks the owner of each value in an answer. A key's answers must hold values that were
+// written under its KEY_ID, or that a move put there. A KEY_ID can get a slot that another key had
+// before, at switches that may have been out of the chain meanwhile.
 
-// place is the owner of a value: a key's name, and the number of one of the name's KEY_IDs.
+// place is the owner of a value. It consists of a key's name, and the number of one of the name's
+// KEY_IDs.
 type place struct {
 	key   wire.Key
 	under int
@@ -19,9 +20,9 @@ type place struct {
 
 func (o *Call) place() place { return place{o.Key, o.Under} }
 
-// Guesses are the reads of KEY_IDs that no client knows yet (world/peek.go). The reads say nothing
-// about the order of calls, since the key may never be placed. But the values that they return must
-// be the key's own.
+// Guesses holds the reads of KEY_IDs that no client knows yet (world/peek.go). The reads say
+// nothing about the order of calls, because the key may never be placed. But they must return only
+// the key's own values.
 type Guesses struct {
 	Ops   []Call
 	Moved map[wire.Key]string // the value that a KEY_ID gets when a move places it
@@ -37,7 +38,7 @@ func another(ops []Call, guessed Guesses) (out []Violation) {
 			moved[o.place()] = value
 		}
 	}
-	first := map[place]wire.Version{} // version of the write by which the controller placed the key
+	first := map[place]wire.Version{} // version of the controller's write that placed the key
 	for _, o := range ops {
 		switch {
 		case o.Move:
@@ -77,7 +78,8 @@ func another(ops []Call, guessed Guesses) (out []Violation) {
 				continue
 			}
 		}
-		// (Watchers get a NOTIFY each time that the controller repeats a write.)
+		// (A watching server gets a NOTIFY each time that the controller repeats a write, so
+		// notifications do not count.)
 		if v := o.Version; !o.Notified && first[o.place()] != 0 && v&(1<<ComposedShift-1) != 0 && v < first[o.place()] {
 			tell(o, "the first version of its KEY_ID is %v", first[o.place()])
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// Violation is something that must not happen.
+// Violation is an event that must not happen.
 type Violation struct {
-	Kind string // "not linearizable", ...
+	Kind string // the kind of violation, such as "not linearizable"
 	Key  wire.Key
 	What string
 	// info is porcupine's view of a history that is not linearizable
@@ -28,7 +28,7 @@ type Violation struct {
 // String names the violation and its key.
 func (v Violation) String() string { return fmt.Sprintf("%s: key %v: %s", v.Kind, v.Key, v.What) }
 
-// The kinds of Violation.
+// These are the kinds of Violation.
 const (
 	NotLinearizable = "not linearizable"
 	TwoValues       = "one version, two values"
@@ -52,7 +52,7 @@ const (
 	UsedUp          = "a version that nobody can have written is on record"
 )
 
-// Check judges a run's history, key by key.
+// Check checks a run's history, key by key.
 func (h *History) Check(guessed Guesses) []Violation {
 	byKey := map[wire.Key][]Call{}
 	var keys []wire.Key
@@ -80,7 +80,8 @@ func (h *History) Check(guessed Guesses) []Violation {
 	return out
 }
 
-// observation is the answer about a version, and the time when a client first got it.
+// observation is an answer that shows a version, and the time when a client first got such an
+// answer.
 type observation struct {
 	value string
 	found bool
@@ -88,8 +89,8 @@ type observation struct {
 	who   Call
 }
 
-// observe collects the answers about each version. All must agree, whichever switch gave them,
-// EVENTUAL reads too.
+// observe collects the answers about each version. All answers about a version must agree,
+// whichever switch gave them. This includes EVENTUAL reads.
 func observe(ops []Call) (map[wire.Version]*observation, *Violation) {
 	out := map[wire.Version]*observation{}
 	var violation *Violation
@@ -122,8 +123,8 @@ func observe(ops []Call) (map[wire.Version]*observation, *Violation) {
 	return out, violation
 }
 
-// belied finds the writes that the client library reported as surely not executed although somebody
-// has seen their value. (Deletions have no value that could tell them apart.)
+// belied finds writes that the client library reported as surely not executed although somebody has
+// seen their values. (Deletions have no value that could tell them apart.)
 func belied(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out []Violation) {
 	seen := map[string]*observation{}
 	for _, o := range versions {
@@ -144,9 +145,9 @@ func belied(key wire.Key, ops []Call, versions map[wire.Version]*observation) (o
 	return out
 }
 
-// late finds the writes of unknown outcome that were executed after a later write of the same
-// session to the same key. The later write's execution must settle the earlier one
-// (docs/consistency.md).
+// late finds writes of unknown outcome that were executed after a later write of the same session
+// to the same key. When the later write is executed, the outcome of the earlier write must be
+// settled (docs/consistency.md).
 func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out []Violation) {
 	lowest := map[string]wire.Version{}
 	for v, seen := range versions {
@@ -185,17 +186,17 @@ func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out
 //
 // A write of unknown outcome is pending for ever: it may have happened at any time since its begin,
 // or never. Every value is written only once, so a value that somebody has seen proves that its
-// write happened. (Nothing tells deletions apart: each counts as one of the versions without a
+// write happened. (Deletions cannot be distinguished. Each counts as one of the versions without a
 // value that no known write has.) A write whose value was seen has that version, and happened
 // before the answer that showed it. A write whose value was never seen may be taken as never
-// executed, because nothing else depends on it: a CAS on its version either guessed the version or
-// was told about it.
+// executed, because no other answer depends on it.
 func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation) *Violation {
-	// A move writes an earlier value under another KEY_ID, so its version says nothing about that
-	// value's first write. A lower version of that KEY_ID says nothing either, because the
+	// A move writes an earlier value under another KEY_ID, so the move's version says nothing about
+	// that value's first write. A lower version of that KEY_ID says nothing either, because the
 	// controller may have had to repeat its write before anybody else could write. The same holds
-	// for the deletion by which it places a key.
-	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // by incarnation
+	// for the deletion by which the controller places a key.
+	// the keys of both maps are incarnations
+	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{}
 	for _, o := range ops {
 		switch i := o.Version >> ComposedShift; {
 		case o.Move:
@@ -207,7 +208,7 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	movedDeletion := slices.ContainsFunc(ops, func(o Call) bool { return o.Move && o.Del })
 	byValue := map[string]wire.Version{}
 	movedValue := map[string]bool{}
-	unexplained := map[wire.Version]bool{} // deletions that somebody saw
+	unexplained := map[wire.Version]bool{} // versions of deletions that somebody saw
 	for v, seen := range versions {
 		if seen.found && v <= moves[v>>ComposedShift] {
 			movedValue[seen.value] = true
@@ -216,11 +217,12 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 				byValue[seen.value] = v
 			}
 		} else if v > max(moves[v>>ComposedShift], placings[v>>ComposedShift]) {
-			// (A lower version belongs to the slot's earlier key; an EVENTUAL read may return it.)
+			// (A lower version belongs to the slot's earlier key. An EVENTUAL read may return such
+			// a version.)
 			unexplained[v] = true
 		}
 	}
-	guessed := false // a CAS was executed on a version that was in no answer
+	guessed := false // whether a CAS was executed on a version that no answer contained
 	for _, o := range ops {
 		if o.Outcome == Done && o.Op != wire.Read {
 			delete(unexplained, o.Version)
@@ -232,7 +234,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	var history []porcupine.Operation
 	add := func(o Call, client int, end time.Duration) {
 		if o.Op != wire.Read && o.Outcome == Done {
-			// the write has happened when somebody sees its value, even by an EVENTUAL read
+			// The write has happened at the latest when somebody sees its value, even by an
+			// EVENTUAL read.
 			end = min(end, max(o.Begin, versions[o.Version].first))
 		}
 		history = append(history, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.Begin),
@@ -240,10 +243,10 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	}
 	for i, o := range ops {
 		switch {
-		case o.Outcome == Nothing: // belied checks these
+		case o.Outcome == Nothing: // the function belied checks these writes
 		case o.Eventual:
-			// EVENTUAL reads may see any version that was ever committed. So only observe uses
-			// those reads
+			// Only observe uses EVENTUAL reads, because such a read may see any version that was
+			// ever committed.
 		case o.Outcome == Unknown && o.Del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)
@@ -274,8 +277,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops, stuck(&info)), info: &info}
 }
 
-// stuck describes the longest order that porcupine has found: its length, and which of the calls
-// without a place in it ended first.
+// stuck describes the longest order that porcupine has found. It names the order's length, and the
+// call that ended first among the calls that are not in the order.
 func stuck(info *porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {
@@ -293,10 +296,10 @@ func stuck(info *porcupine.LinearizationInfo) string {
 		last.Request(), last.Begin, last.Result(), last.Client)
 }
 
-// explain assigns a deletion to each version without a value that somebody saw and no known write
-// has. It takes a deletion of unknown outcome, if enough of them had begun by then. It does not
-// matter which one: each may have happened at any time since the first of them began. (Porcupine
-// would take for ever to choose among dozens.)
+// explain assigns a deletion to each version without a value that somebody saw and that no known
+// write has. It takes a deletion of unknown outcome, if enough such deletions had begun by then.
+// Any of them will do, because each may have happened at any time since the first of them began.
+// (Porcupine would take for ever to choose among dozens.)
 func explain(ops []Call, versions map[wire.Version]*observation, unexplained map[wire.Version]bool) (
 	out []Call) {
 	var begun []Call
@@ -311,8 +314,8 @@ func explain(ops []Call, versions map[wire.Version]*observation, unexplained map
 	})
 	next := 0
 	for _, v := range bySight {
-		// (A version that was seen before any deletion began is the controller's, which got no
-		// answer to its write.)
+		// (If a version was seen before any deletion began, it is a deletion by the controller,
+		// which got no answer to it.)
 		if next < len(begun) && begun[next].Begin <= versions[v].first {
 			o := begun[next]
 			next++
@@ -323,7 +326,7 @@ func explain(ops []Call, versions map[wire.Version]*observation, unexplained map
 	return out
 }
 
-// register1 is one key: a register whose writes are numbered by versions that only grow.
+// register1 models one key as a register. Each write has a version, and versions only grow.
 var register1 = porcupine.Model{
 	Init: func() any { return linearizable.Register{} },
 	Step: func(now, input, _ any) (bool, any) {
@@ -338,7 +341,7 @@ var register1 = porcupine.Model{
 	DescribeState: func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
-// asCall returns the operation in the form of a key's model.
+// asCall returns the call in the form of a key's model.
 func (o Call) asCall() linearizable.Call {
 	x := linearizable.Call{Op: o.Op, Delete: o.Del, Value: o.Value, Expected: o.Expected,
 		Unknown: o.Outcome == Unknown, Failed: o.Outcome == Failed,
@@ -352,8 +355,8 @@ func (o Call) asCall() linearizable.Call {
 	return x
 }
 
-// blame finds the simplest reason why a history is not linearizable: a call that returned an older
-// version than another call, which had ended before it began.
+// blame finds the simplest reason why a history is not linearizable. That is a call that returned
+// an older version than another call, which had ended before it began.
 func blame(ops []Call, otherwise string) string {
 	byEnd := slices.Clone(ops)
 	slices.SortStableFunc(byEnd, func(a, b Call) int { return cmp.Compare(a.End, b.End) })
@@ -390,8 +393,8 @@ func blame(ops []Call, otherwise string) string {
 	return otherwise
 }
 
-// ahead finds versions that a watching server was notified of before they were committed: a call
-// that began after the NOTIFY found a lower version.
+// ahead finds versions of which a watching server was notified before they were committed. In that
+// case, a call that began after the NOTIFY found a lower version.
 func ahead(key wire.Key, ops []Call) (out []Violation) {
 	var told, calls []Call
 	for _, o := range ops {
@@ -405,7 +408,7 @@ func ahead(key wire.Key, ops []Call) (out []Violation) {
 	slices.SortStableFunc(calls, func(a, b Call) int { return int(a.Begin - b.Begin) })
 	var newest Call
 	for _, o := range calls {
-		for len(told) > 0 && told[0].End < o.Begin { // both lists are in the order of their ends
+		for len(told) > 0 && told[0].End < o.Begin { // both lists are sorted by the calls' ends
 			if told[0].Version > newest.Version {
 				newest = told[0]
 			}
@@ -419,8 +422,8 @@ func ahead(key wire.Key, ops []Call) (out []Violation) {
 	return nil
 }
 
-// Visualize writes porcupine's picture of a history that is not linearizable, as a page for a
-// browser. It writes nothing for other violations.
+// Visualize writes porcupine's picture of a history that is not linearizable, as an HTML page. It
+// writes nothing for other violations.
 func (v Violation) Visualize(path string) (bool, error) {
 	if v.info == nil {
 		return false, nil

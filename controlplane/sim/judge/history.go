@@ -7,30 +7,31 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Call is one call of a client: request, times and answer.
+// Call is one call of a client, with its request, times and answer.
 type Call struct {
 	Client     string
 	Key        wire.Key
-	Op         wire.Op // Read, Write or CAS
+	Op         wire.Op // the kind of call: Read, Write or CAS
 	Eventual   bool
-	Notified   bool         // an eventual read that no client sent: the server got a NOTIFY
-	Move       bool         // a write that puts the key's value under another KEY_ID
-	Places     bool         // a deletion by which the controller places the key
-	Del        bool         // the write is a deletion
+	Notified   bool         // the call is an EVENTUAL read that no client sent, because the server got a NOTIFY
+	Move       bool         // the call is a write that puts the key's value under another KEY_ID
+	Places     bool         // the call is a deletion by which the controller places the key
+	Del        bool         // whether the write is a deletion
 	Value      string       // the value that was read or written
 	Expected   wire.Version // the version that a CAS expects
 	Begin, End time.Duration
-	Session    uint16 // of a write: session and request number of its last transmission
+	Session    uint16 // the session of a write; Session and Number are those of the write's last transmission
 	Number     uint32
 
 	Outcome outcome
-	Why     error // reason for the outcome Unknown or Nothing
-	// the version that was read, or that the write was given; of a failed CAS: the version found
+	Why     error // why the outcome is Unknown or Nothing
+	// Version is the version that was read, or that the write was given. For a failed CAS, it is
+	// the version that the CAS found.
 	Version wire.Version
-	ID      wire.Key // KEY_ID of a peek
-	Under   int      // which of the name's KEY_IDs the request named, by number
-	Found   bool     // of a read or a failed CAS: there was a value
-	Saw     string   // of a failed CAS: the value found
+	ID      wire.Key // KEY_ID that a peek reads
+	Under   int      // number of the KEY_ID that the request named, among those of its name
+	Found   bool     // whether a read, or a failed CAS, found a value
+	Saw     string   // the value that a failed CAS found
 }
 
 // outcome is how a call ended.
@@ -38,12 +39,14 @@ type outcome uint8
 
 const (
 	Done    outcome = iota
-	Failed          // a CAS that found another version
-	Unknown         // a write that may have been executed, or may yet be
-	Nothing         // no information: a read without an answer, or a write that was surely not executed
+	Failed          // the call is a CAS that found another version
+	Unknown         // the call is a write that may have been executed, or may still be executed
+	// The call gives no information: it is a read without an answer, or a write that was surely not
+	// executed.
+	Nothing
 )
 
-// What is the kind of call and its outcome, for coverage.
+// What returns the kind of call and its outcome, for coverage.
 func (o *Call) What() string {
 	s := map[wire.Op]string{wire.Read: "read", wire.Write: "write", wire.CAS: "cas"}[o.Op]
 	if o.Eventual {
@@ -96,17 +99,18 @@ func (o *Call) Result() string {
 	return fmt.Sprintf("done, version %v", o.Version)
 }
 
-// History is the calls of a run that carry information, in the order of their ends.
+// History holds the calls of a run that carry information, in the order of their ends.
 type History struct{ Ops []Call }
 
 // Add adds a call that has ended.
 func (h *History) Add(o Call) { h.Ops = append(h.Ops, o) }
 
-// ComposedShift is the position of the KEY_ID's number in a version that is composed of that number
-// and a version. Epochs of a run have 10 bits, and a name has at most 64 KEY_IDs.
+// ComposedShift is the position of a KEY_ID's number in a composed version, which consists of that
+// number and a version. Epochs of a run have 10 bits, and a name has at most 64 KEY_IDs.
 const ComposedShift = 58
 
-// Incarnation names a KEY_ID by its name and its number among that name's KEY_IDs: 0 is the first.
+// Incarnation is a KEY_ID of a name. It holds the name, and the KEY_ID's number among those of the
+// name. The first number is 0.
 type Incarnation struct {
 	Name   wire.Key
 	Number int

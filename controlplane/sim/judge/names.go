@@ -9,20 +9,20 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The version of a name (docs/protocol.md) is the version of its KEY_ID plus the key's offset in
-// the directory. Versions of a name only grow, also across moves, removals and changes of
-// controller.
+// This file checks the versions of names. The version of a name (docs/protocol.md) is the version
+// of its KEY_ID plus the key's offset in the directory. Versions of a name only grow, even across
+// moves, removals and changes of controller.
 
-// seenAs has the lowest and the highest version of a name that clients saw under one of its
+// seenAs holds the lowest and the highest version of a name that clients saw under one of its
 // KEY_IDs.
 type seenAs struct {
 	id          wire.Key
 	number      int // the KEY_ID's number among those of the name
 	first, last Call
-	lowest, top wire.Version // versions of the name
+	lowest, top wire.Version // the lowest and the highest version of the name
 }
 
-// VersionsOfNames finds names whose versions went back when they got another KEY_ID.
+// VersionsOfNames finds names whose versions decreased when they got another KEY_ID.
 func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets map[wire.Key]uint64) (
 	out []Violation) {
 	ids := map[Incarnation]wire.Key{}
@@ -32,7 +32,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 	seen := map[wire.Key]*seenAs{}
 	for _, o := range ops {
 		if o.Eventual || o.Move || o.Places || o.Version == 0 || o.Outcome != Done && o.Outcome != Failed {
-			continue // (an EVENTUAL read may return the slot's earlier key's version)
+			continue // (An EVENTUAL read may return a version of the slot's earlier key.)
 		}
 		i := Incarnation{o.Key, int(o.Version >> ComposedShift)}
 		id := ids[i]
@@ -75,7 +75,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 }
 
 // sameValue reports whether two calls show the same value. Calls that show the same version must
-// show the same value, even before and after a move.
+// show the same value, even if a move took place between them.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {
 		switch {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Coverage counts how often things happened, by their names: the fate of packets (packets.…, the P4
-// program's events), the events of the controller's machine (chain.…), the events of the network,
-// the faults and the clients.
+// Coverage counts how often things happened, by name. The names are outcomes of packets (packets.…,
+// the P4 program's events), events of the controller's machine (chain.…), events of the network,
+// faults, and events of clients.
 type Coverage map[string]int
 
 // Count counts n occurrences of something.

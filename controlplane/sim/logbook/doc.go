@@ -1,3 +1,3 @@
-// Package logbook records a run for people: its timeline, line by line (line.go), and the number of
-// times that everything happened (coverage.go).
+// Package logbook records a run for people. It records the run's timeline, line by line (line.go),
+// and how often each thing happened (coverage.go).
 package logbook

@@ -12,7 +12,7 @@ import (
 
 // edit changes the JSON that p4c made of the program. It finds conditions and assignments by the
 // piece of source that p4c quotes for them, so removing a rule needs no p4c. If a rule is not found
-// in its place, that is an error, not a mutant without effect.
+// in its place, the edit fails, so no mutant is without effect.
 type edit struct {
 	program map[string]any
 	errs    []error
@@ -46,13 +46,13 @@ func not(a any) expr       { return operation2("not", nil, a) }
 func equal(a, b any) expr  { return operation2("==", a, b) }
 func number(n uint64) expr { return expr{"type": "hexstr", "value": fmt.Sprintf("0x%x", n)} }
 
-// truth is a boolean; as a condition it must be an expression.
+// truth returns a boolean constant as an expression, because a condition must be an expression.
 func truth(b bool) expr { return equal(number(0), number(map[bool]uint64{true: 0, false: 1}[b])) }
 
-// field is a field of a header.
+// field returns an expression for a field of a header.
 func field(header, name string) expr { return expr{"type": "field", "value": []any{header, name}} }
 
-// Fields, and values of fields.
+// These are fields, and values of fields.
 var (
 	op      = field("netcraq", "KV_OP")
 	request = field("netcraq", "request")
@@ -62,7 +62,7 @@ var (
 	opSync  = number(8)
 )
 
-// Operations of chain_op_t.
+// These are operations of chain_op_t.
 const (
 	chainAssign  = 2
 	chainStore   = 3
@@ -70,7 +70,7 @@ const (
 	chainSession = 8
 )
 
-// Events of events.p4. They identify the program's decisions.
+// These are events of events.p4. They identify the program's decisions.
 const (
 	eventWriteStored = 9
 	eventCASToTail   = 15
@@ -78,11 +78,11 @@ const (
 	eventDropFrozen  = 53
 )
 
-// does is an expression that is true if the packet's operation is chainOp.
+// does returns an expression that is true if the packet's operation is chainOp.
 func (e *edit) does(chainOp uint64) expr { return equal(e.scalar("chain_op"), number(chainOp)) }
 
-// scalar finds a variable of the program by the end of its name: p4c prefixes the names of controls
-// and structs, and appends a number.
+// scalar finds a variable of the program by the end of its name, because p4c adds the names of
+// controls and structs before it and a number after it.
 func (e *edit) scalar(name string) expr {
 	var found []string
 	for _, t := range e.program["header_types"].([]any) {
@@ -106,15 +106,16 @@ func named(got, name string) bool {
 	return strings.HasSuffix("_"+strings.TrimRight(got, "_0123456789"), "_"+name)
 }
 
-// flag is a boolean variable.
+// flag returns an expression for a boolean variable.
 func (e *edit) flag(name string) expr { return operation2("d2b", nil, e.scalar(name)) }
 
-// latest is the low half of the register versions; the high half is the committed version.
+// latest returns the low half of the register `versions`. The high half is the committed version.
 func (e *edit) latest() expr {
 	return operation2("&", e.scalar("pair"), number(1<<64-1))
 }
 
-// quoted reports whether p4c quotes a place in a source file that begins with a fragment.
+// quoted reports whether the source text that p4c quotes for x is in a file and begins with a
+// fragment.
 func quoted(x map[string]any, file, fragment string) bool {
 	s, _ := x["source_info"].(map[string]any)
 	if s == nil || !strings.HasSuffix(s["filename"].(string), file) {
@@ -137,7 +138,7 @@ func (e *edit) conditions(file, fragment string) []map[string]any {
 }
 
 // when changes all conditions of a file whose source text begins with fragment. There must be
-// exactly n such conditions.
+// exactly n such conditions in the file.
 func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	cs := e.conditions(file, fragment)
 	if len(cs) != n {
@@ -148,8 +149,8 @@ func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assignments calls do for each assignment in an action to a target: a field, or a variable that is
-// named as for scalar.
+// assignments calls do for each assignment in an action to a target. A target is a field, or a
+// variable that is named as for scalar.
 func assignments(action map[string]any, target string, do func(p map[string]any)) {
 	for _, p := range action["primitives"].([]any) {
 		p := p.(map[string]any)
@@ -163,9 +164,9 @@ func assignments(action map[string]any, target string, do func(p map[string]any)
 	}
 }
 
-// assign changes the value of assignments to a target whose source text in the file begins with
-// fragment. There must be exactly n of them. If the target is in the metadata, p4c's quotation
-// begins at the "=".
+// assign changes the value of assignments to a target, if their source text in the file begins with
+// fragment. There must be exactly n such assignments. If the target is in the metadata, p4c's
+// quotation begins at the "=".
 func (e *edit) assign(file, target, fragment string, n int, change func(old any) any) {
 	found := 0
 	for _, a := range e.program["actions"].([]any) {
@@ -182,8 +183,9 @@ func (e *edit) assign(file, target, fragment string, n int, change func(old any)
 	}
 }
 
-// assignFlag changes the value that is assigned to a boolean, and the conditions in which p4c has
-// replaced the boolean by that value. (For those, p4c quotes the metadata's declaration.)
+// assignFlag changes the value that is assigned to a boolean. It also changes the conditions in
+// which p4c has replaced the boolean by that value. (For such a condition, p4c quotes the
+// metadata's declaration.)
 func (e *edit) assignFlag(file, target, fragment string, n int, change func(old any) any) {
 	e.assignOnly(file, target, fragment, n, func(old any) any {
 		changed := change(old)
@@ -208,7 +210,7 @@ func (e *edit) assignOnly(file, target, fragment string, n int, change func(old 
 	})
 }
 
-// always and never are changes for when.
+// always and never are change functions for when.
 func always(any) any { return truth(true) }
 func never(any) any  { return truth(false) }
 
@@ -246,7 +248,7 @@ func (e *edit) copyNode(name, copied string, next map[string]string) {
 	e.fail("no node %s", name)
 }
 
-// decides reports whether an action of a table sets the event that a packet counts as.
+// decides reports whether an action of a table counts the packet as the given event.
 func (e *edit) decides(table any, event uint64) (found bool) {
 	for _, t := range e.program["pipelines"].([]any)[0].(map[string]any)["tables"].([]any) {
 		t := t.(map[string]any)
@@ -295,7 +297,7 @@ func (e *edit) only(cs []map[string]any, what string) map[string]any {
 	return cs[0]
 }
 
-// theNamed finds the condition of ingress with a name.
+// theNamed finds the condition of the control ingress that has the given name.
 func (e *edit) theNamed(name string) map[string]any {
 	for _, c := range e.program["pipelines"].([]any)[0].(map[string]any)["conditionals"].([]any) {
 		if c := c.(map[string]any); c["name"] == name {
@@ -306,8 +308,8 @@ func (e *edit) theNamed(name string) map[string]any {
 	return map[string]any{}
 }
 
-// alsoDo finds the assignment to target whose source text in file begins with fragment, and appends
-// a copy of it to the only action that decides on event.
+// alsoDo finds the assignment to target whose source text in file begins with fragment. It appends
+// a copy of this assignment to the only action that decides on event.
 func (e *edit) alsoDo(event uint64, file, target, fragment string) {
 	var add map[string]any
 	var to []map[string]any

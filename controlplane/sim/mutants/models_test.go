@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// lacking are the rules of the model that the simulator does not remove, each with the reason.
+// lacking lists the rules of the model that the simulator does not remove, each with the reason.
 var lacking = map[string]string{
 	"BLIND_DELETES": "BLIND_WRITES removes it: the controller writes first values and tombstones by the same code",
 	"GROWS_UNEQUAL": "a chain without keys takes a switch in with the values that it has: " +
@@ -20,7 +20,7 @@ var lacking = map[string]string{
 
 // TestMutantsAreTheModels: each rule of the model that is not redundant has a mutant in the
 // simulator under the same id, or a reason why it has none. A mutant with another id must be marked
-// as the simulator's own. The table is in the test's log.
+// as the simulator's own. The test logs the whole table.
 func TestMutantsAreTheModels(t *testing.T) {
 	text, err := os.ReadFile("../../model/mutants.json")
 	if err != nil {

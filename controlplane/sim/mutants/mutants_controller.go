@@ -70,7 +70,7 @@ func init() {
 		&Mutant{ID: "TRUSTS_LEASE_REPLIES", Rule: "a member whose LEASE_REPLY contradicts what it was known to have gets no role again that it had", Scenario: "emptied_while_connected", Remove: func(r *rules.Removed) { r.Mistrust = true }},
 		&Mutant{ID: "JOINER_UNJUDGED", Rule: "a switch that is to become a member is given up when it does not answer, like a member", own: true,
 			Scenario: "joiner_stands_still", shows: judge.HeldUp, Remove: func(r *rules.Removed) { r.Unjudged = true }},
-		&Mutant{ID: "HEARS_OTHERS_LEASES", Rule: "a controller believes the replies to its own LEASEs alone", own: true, Remove: func(r *rules.Removed) { r.LeaseTag = true }},
+		&Mutant{ID: "HEARS_OTHERS_LEASES", Rule: "a controller believes the replies to its own LEASEs alone", own: true, Scenario: "lease_reply_of_another", tells: "the values of all keys are lost", Remove: func(r *rules.Removed) { r.LeaseTag = true }},
 		&Mutant{ID: "GROWS_WITH_RECORDS", Rule: "when a chain has its first key its members' records of sessions are of their leases", Scenario: "grown_without_keys", shows: judge.NotWritable, tells: "outcome unknown (session not taken)",
 			Remove: func(r *rules.Removed) { r.Unequal = true }},
 		&Mutant{ID: "HIDDEN_WATCHED", Rule: "nobody watches a key that clients cannot see yet", own: true, shows: judge.AnothersValue,

@@ -5,23 +5,23 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
-// The places of the session's registers in the source: the lookup of the record, the write of the
-// record, and the version.
+// These are the places in the source that use the session's registers: the lookup of the record,
+// the write of the record, and the version.
 const (
 	sessionLooks   = "hdr.netcraq.session != 0 && hdr.netcraq.session <"
 	sessionWrites  = "meta.session.write && (meta.session.newer || meta.session.anew)"
 	sessionRecords = "meta.session.used && (meta.session.newer || meta.session.equal || !meta.session.write ||"
 )
 
-// The rules of the P4 program. Each is removed from the compiled program.
+// Each mutant in this function removes one rule of the P4 program from the compiled program.
 func init() {
 	ack := func() expr { return equal(op, opAck) }
 	program := func(id, rule string, change func(*edit)) {
 		All = append(All, &Mutant{ID: id, Rule: rule, program: change})
 	}
 	role := func(e *edit, n uint64) any { return equal(e.scalar("chain_role"), number(n)) }
-	// commits changes the two conditions for committing a version: it is newer than the committed
-	// version, and newer than the latest.
+	// commits changes the two conditions for committing a version. The version must be newer than
+	// the committed version, and newer than the latest version.
 	commits := func(e *edit, change func(old any) any) {
 		e.assignFlag("version.p4", "version_newer", "= hdr.netcraq.version > meta.version.committed", 1, change)
 		e.assignFlag("version.p4", "version_newest", "= hdr.netcraq.version > meta.version.latest", 1, change)
@@ -36,8 +36,8 @@ func init() {
 		commits(e, func(old any) any { return or(old, ack()) })
 	})
 	All = append(All, &Mutant{ID: "ACK_FROM_ANY", Rule: "ACKs come from the tail alone", program: func(e *edit) {
-		// A replica acknowledges the writes that it stores, as the tail acknowledges those that it
-		// commits.
+		// This edit makes a replica acknowledge the writes that it stores, as the tail acknowledges
+		// the writes that it commits.
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.chain.ack_group != 0")
 		e.when("egress.p4", "instance == INSTANCE_ACK", 1, func(old any) any {
 			return or(old, and(equal(field("standard_metadata", "egress_rid"), number(1)), equal(op, opWrite)))
@@ -88,8 +88,9 @@ func init() {
 		})
 	})
 	program("SESSION_NOT_WHEN_OVERTAKEN", "a node records the session of an overtaken write too", func(e *edit) {
-		// The session's records come before the versions. For a replica that stores, the mutant
-		// moves them after the versions, where the program knows whether the write is newer.
+		// The shipped program accesses the session's records before the versions. For a replica
+		// that stores, the mutant accesses them after the versions, where the program knows whether
+		// the write is newer.
 		store := e.does(chainStore)
 		looks, writes, records := e.theOne("session.p4", sessionLooks), e.theOne("session.p4", sessionWrites), e.theOne("session.p4", sessionRecords)
 		look, write := looks["true_next"].(string), writes["true_next"].(string)
@@ -103,7 +104,8 @@ func init() {
 		looks["expression"] = and(looks["expression"], not(store))
 		records["false_next"] = "late_looks"
 	})
-	// One dirty cell, as in the model. Re-propagating at intervals would fix it.
+	// This mutant has one dirty cell, as in the model. Re-propagation at intervals would hide the
+	// violation.
 	All = append(All, &Mutant{ID: "DROP_WHEN_FULL", Rule: "when the dirty cells are full the oldest is overwritten, and the write not dropped", program: func(e *edit) {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, Remove: func(r *rules.Removed) { r.RedriveStuck = true }, shows: judge.NotWritable})
@@ -158,11 +160,11 @@ func init() {
 	program("SYNC_ANYWAY", "SYNC writes only what is newer", func(e *edit) {
 		commits(e, func(old any) any { return or(old, equal(op, opSync)) })
 	})
-	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
+	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, Scenario: "ack_storm", tells: "a storm of packets:", program: func(e *edit) {
 		e.when("reply.p4", "meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
-	// Rules about the contents of a watching server's notifications, and rules that keep watches
-	// from harming others.
+	// These rules concern the contents of notifications to a watching server, or keep watches from
+	// harming other traffic.
 	All = append(All, &Mutant{ID: "WATCH_ANY_EPOCH", Rule: "the groups of what is watched are used in the epoch that they were written for alone", own: true, shows: judge.NotSettled,
 		program: func(e *edit) {
 			e.assignFlag("watch.p4", "of_this_epoch", "of_this_epoch = epoch ==", 1, always)
@@ -171,7 +173,7 @@ func init() {
 		e.when("watch.p4", "meta.chain.known && !meta.hearsay && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.watched")
 	}})
-	// The rules that keep hostile hosts from using others' keys and sessions.
+	// These rules keep hostile hosts from using other hosts' keys and sessions.
 	authority := func(id, rule, shows, file, condition string) *Mutant {
 		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.when(file, condition, 1, never) }}
 		All = append(All, m)
@@ -188,7 +190,7 @@ func init() {
 		program: func(e *edit) { e.when("session.p4", "meta.session.newer && recorded != 0", 1, never) },
 		Implied: "first leases begin at 1 here, so that a lease hardly ever begins below what is late of the one before; the model shows it, and p4src/testdata/scenarios/authority.txt what one switch does"})
 	// STAMPED packets carry the epoch of a freeze only if a controller re-propagates in a frozen
-	// chain, so this mutant's controller does.
+	// chain, so this mutant's controller does so.
 	All = append(All, &Mutant{ID: "FREEZE_AT_HEAD_ONLY", Rule: "in a frozen chain every node drops STAMPED packets",
 		Implied: "a chain is frozen for a recovery only where it has one member, which is its head; the model freezes longer ones", program: func(e *edit) {
 			e.deciding("dispatch.p4", eventDropFrozen, 0)["expression"] = truth(false)

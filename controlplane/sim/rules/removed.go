@@ -1,11 +1,11 @@
 package rules
 
-// Removed has a field for each rule outside the P4 program; true: the rule is disabled.
+// Removed has a field for each rule outside the P4 program. A true field disables its rule.
 type Removed struct {
 	Wait             bool
 	Freeze           bool
 	Lost             bool
-	AckFromTailAlone bool // true also installs the groups by which a replica can acknowledge
+	AckFromTailAlone bool // this field also installs the groups with which a replica can acknowledge
 	StoreCompare     bool
 	Leads            bool
 	Before           bool

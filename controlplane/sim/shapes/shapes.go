@@ -12,12 +12,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Shape is a network that seeds run on: a topology, with data derived from it.
+// Shape is a network on which seeds run. It consists of a topology, and of data derived from it.
 type Shape struct {
 	Name     string
 	Topology *topology.Topology
 	Layout   *tableplan.Plan
-	base     map[*compiled.Program][][]compiled.Entry // by switch
+	base     map[*compiled.Program][][]compiled.Entry // base entries of each switch, by program
 	mu       sync.Mutex
 }
 
@@ -92,7 +92,7 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *Shape {
 	return &Shape{Name: name, Topology: t, Layout: layout, base: map[*compiled.Program][][]compiled.Entry{}}
 }
 
-// Find finds a shape by its name.
+// Find returns the shape with the given name.
 func Find(name string) (*Shape, error) {
 	var names []string
 	for _, s := range All() {
@@ -123,8 +123,7 @@ func (s *Shape) BaseOf(p *compiled.Program) [][]compiled.Entry {
 // Friends returns the hosts that run clients.
 func (s *Shape) Friends() []*topology.Host { return s.hosts("clients") }
 
-// Foes returns the hostile hosts: some with a closed port, and some that may use a key of another
-// realm.
+// Foes returns the hostile hosts. Some have a closed port, and some may use a key of another realm.
 func (s *Shape) Foes() []*topology.Host { return append(s.hosts("mallory"), s.hosts("")...) }
 
 func (s *Shape) hosts(principal string) (out []*topology.Host) {
@@ -136,7 +135,7 @@ func (s *Shape) hosts(principal string) (out []*topology.Host) {
 	return out
 }
 
-// Members returns all switches that can be members: all but a hub.
+// Members returns all switches that can be members, which are all switches except a hub.
 func (s *Shape) Members() []string { return s.Topology.Chains[0].Members }
 
 // DefaultLease is the lease length of a scenario that sets none.

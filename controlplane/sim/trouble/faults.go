@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Schedule is a seed's random choices.
+// Schedule holds a seed's random choices.
 type Schedule struct {
 	Shape    *shapes.Shape
 	Keys     int
@@ -20,7 +20,7 @@ type Schedule struct {
 	Duration time.Duration // how long faults happen and clients work
 	Net      world.Conditions
 	every    time.Duration // mean time between faults
-	Kinds    []fault       // kinds of faults that happen in this run
+	Kinds    []fault       // the kinds of faults in this run
 	Clients  int
 	sessions int // number of sessions of each client
 	Calls    int // number of calls of all clients together
@@ -53,12 +53,11 @@ const (
 	MoveKey        fault = "key moved"
 )
 
-// AllFaults are the kinds of faults that a schedule draws from.
+// AllFaults lists the kinds of faults that a schedule draws from.
 var AllFaults = []fault{killSwitch, isolateSwitch, cutLinks, cutHost, burst, killController, twoControllers,
 	splitOff, killClient, freeze, reorder, changeLease, removeMember, RecoverMember, MoveKey}
 
-// NewSchedule draws a plan. Runs differ in kind: some only lose packets, others have every kind of
-// fault.
+// NewSchedule draws a schedule. Some runs only lose packets, and others have every kind of fault.
 func NewSchedule(seed uint64) *Schedule {
 	d := clockwork.NewDice(seed, clockwork.DiceRun)
 	p := &Schedule{
@@ -85,7 +84,7 @@ func NewSchedule(seed uint64) *Schedule {
 		}
 	}
 	p.Auto = d.Chance(0.5)
-	if d.Chance(0.25) { // turmoil: a chain that changes all the time, one key, many calls
+	if d.Chance(0.25) { // the chain changes all the time, and many calls use one key
 		p.Keys, p.Calls, p.every, p.Auto = 1, 300, d.Between(3*time.Millisecond, 15*time.Millisecond), true
 		p.Lease, p.Patience = 20*time.Millisecond, d.Between(time.Millisecond, 10*time.Millisecond)
 		p.Net.Loss = clockwork.Pick(d, 0.05, 0.15, 0.3)
@@ -205,8 +204,8 @@ func causeFault(w *world.World, f fault, p *Schedule) {
 	w.Cover.Count("fault."+string(f), 1)
 }
 
-// atSaving calls do for a controller. In runs with power cuts it waits for a moment when the
-// controller saves a record, if one comes soon.
+// atSaving calls do for a controller. In runs with power cuts, it first waits for a moment when the
+// controller saves a record, if such a moment comes soon.
 func atSaving(w *world.World, s *world.Shell, do func()) {
 	until := w.Loop.Now + 50*time.Millisecond
 	var look func()
@@ -237,7 +236,7 @@ func cutController(w *world.World, s *world.Shell, length time.Duration) {
 	}
 }
 
-// splitControllers starts a controller that reaches some switches, while the one before it
+// splitControllers starts a controller that reaches some switches, while the controller before it
 // continues with the others. The new controller must reach a good switch.
 func splitControllers(w *world.World, s *world.Shell) {
 	d := w.Dice.Faults
@@ -278,7 +277,7 @@ func Rejoin(w *world.World, dev *world.Device) {
 	}
 }
 
-// operate performs an operator's action.
+// operate performs an action of an operator.
 func operate(w *world.World, f fault, n *world.Node, length time.Duration) {
 	s := w.Controller()
 	if !w.Serving() {
@@ -326,7 +325,7 @@ func operate(w *world.World, f fault, n *world.Node, length time.Duration) {
 	s.Propose(c)
 }
 
-// position is a switch's place in the chain.
+// position returns a switch's place in the chain.
 func position(w *world.World, n *world.Node) string {
 	members := w.Store.Record.Config.Members
 	i := slices.Index(members, n.Name)

@@ -6,14 +6,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Registers are surely empty only right after the program was loaded. A switch that already runs
-// the program, and has no part in any chain, may hold leftovers of an earlier chain's keys and
-// sessions. The controller knows that chain's epochs (chain.Options.EpochFloor), but not its keys.
+// This file fills registers with leftovers. Registers are surely empty only right after the program
+// was loaded. A switch that already runs the program, and has no part in any chain, may hold
+// leftovers of an earlier chain's keys and sessions. The controller knows that chain's epochs
+// (chain.Options.EpochFloor), but not its keys.
 
 // mostGarbage is the highest epoch of an earlier chain.
 const mostGarbage = 5
 
-// Litter fills the registers of some switches with leftovers of an earlier chain, in some runs.
+// In some runs, Litter fills the registers of some switches with leftovers of an earlier chain.
 func Litter(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceGarbage)
 	if !clockwork.Included[clockwork.GroupGarbage] || !d.Chance(0.15) {

@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// A chain must not wait long for a joining switch whose machine is suspended, because keys,
-// sessions and the writes that pass the switch wait meanwhile.
+// This file checks that a chain does not wait long for a joining switch whose machine is suspended.
+// Keys, sessions and the writes that pass the switch wait meanwhile.
 
-// heldUpMost is the maximum number of lease durations that a chain may wait. Within them it must
-// consider the switch hung, and record the decision that follows.
+// heldUpMost is the maximum number of lease durations that a chain may wait. Within this time it
+// must decide that the switch hangs, and record the next configuration.
 const heldUpMost = 3
 
 // mayWait checks at intervals whether a chain waits too long for a switch that has just been
@@ -22,7 +22,7 @@ const heldUpMost = 3
 func mayWait(w *world.World, n *world.Node) {
 	began, starts := w.Loop.Now, n.Starts
 	most := heldUpMost * max(w.Lease, shapes.DefaultLease)
-	if w.Disorder.Apart { // calls to other switches may also time out and be repeated
+	if w.Disorder.Apart { // calls to other switches may also time out and be repeated, so the chain may wait longer
 		most += 2 * w.CallTimeout
 	}
 	var look func()
@@ -42,8 +42,8 @@ func mayWait(w *world.World, n *world.Node) {
 	w.Loop.After(most, look)
 }
 
-// suspendJoiner suspends the switch that is being brought in, if there is one, for long enough to
-// reveal anything that waits for it.
+// suspendJoiner suspends the switch that is being brought in, if there is one. The suspension is
+// long enough to reveal everything that waits for the switch.
 func suspendJoiner(w *world.World, d clockwork.Dice) {
 	if s := w.Controller(); s.Alive && s.Machine != nil && s.Status.Config.Shadow != "" {
 		longest := 2 * heldUpMost * max(w.Lease, shapes.DefaultLease)

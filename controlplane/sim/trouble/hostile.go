@@ -13,15 +13,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests, and the next
-// request of each client. They may put any bytes on the wire, but only at their own ports. Half of
-// them have closed ports; the others may write one key, in another realm than the clients' keys.
-// Clients must not notice them, and a host at a closed port must get no answer.
+// This file simulates hostile hosts. They know everything: KEY_IDs, sessions, the numbers of
+// requests, and the next request of each client. They may send any bytes, but only at their own
+// ports. Half of them have closed ports. The others may write one key, which is in another realm
+// than the clients' keys. Clients must not notice hostile hosts, and a host at a closed port must
+// get no answer.
 
 // Attack makes hostile hosts send until the run is over.
 func Attack(w *world.World, seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceHostile)
-	d.Chance(0) // skips the draw that decided on the attack, which would bias the next ones
+	d.Chance(0) // this skips the draw that decided on the attack, which would bias the next draws
 	var next func()
 	next = func() {
 		h := clockwork.Pick(d, w.Shape.Foes()...)
@@ -34,7 +35,7 @@ func Attack(w *world.World, seed uint64) {
 	next()
 }
 
-// forge makes a frame that would do harm if a switch believed it.
+// forge makes a frame that would do harm if a switch accepted it.
 func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	victim := clockwork.Pick(d, w.Clients...)
 	p := &wire.Packet{
@@ -47,8 +48,8 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 		p.Epoch = record.Config.Epoch + uint16(d.IntN(3)) - 1
 	}
 	p.Version = wire.MakeVersion(p.Epoch, d.Uint64N(64))
-	// A client's session, the controller's, or none; its next request number, or the highest
-	// possible.
+	// The session is a client's session, the controller's session, or none. The number is the
+	// session's next request number, or the highest possible number.
 	p.Session = clockwork.Pick(d, append(w.Sessions(), 0, 0, 0, w.LastSession, w.LastSession)...)
 	p.Request = clockwork.Pick(d, uint32(d.IntN(64)), uint32(d.IntN(64)), wire.RequestWindow, 0xFFFFFFFF)
 	switch {
@@ -65,7 +66,7 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	if p.Op == wire.Read {
 		p.Value = nil
 	}
-	// A copy of a client's latest request, which may arrive before it.
+	// This is a copy of a client's latest request, which may arrive before the original.
 	if seen := w.Overheard; seen != nil && d.Chance(0.4) {
 		p.Op, p.Key, p.Session, p.Request, p.Flags, p.Version = seen.Packet.Op, seen.Packet.Key,
 			seen.Packet.Session, seen.Packet.Request, 0, seen.Packet.Version
@@ -77,7 +78,7 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	}
 	payload, err := p.Marshal(compiled.Profile)
 	if err != nil {
-		return nil // such a packet cannot be encoded
+		return nil // a packet with these random fields cannot be encoded
 	}
 	f := wire.Frame{Src: netip.AddrPortFrom(h.IP, 40000), Dst: world.Address(clockwork.Pick(d, w.Nodes...))}
 	if d.Chance(0.5) {
@@ -91,13 +92,13 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	}
 	copy(f.EthernetDst[:], h.Switch.MAC)
 	copy(f.EthernetSrc[:], h.MAC)
-	f.Principal = clockwork.Pick[uint16](d, 0, 1, 2, 3, 0xFFFF) // as only a switch may set it
+	f.Principal = clockwork.Pick[uint16](d, 0, 1, 2, 3, 0xFFFF) // only a switch may set this field
 	frame, err := f.AppendTo(nil, payload)
 	world.Must(err)
 	return frame
 }
 
-// keysNow returns the KEY_IDs at present.
+// keysNow returns the present KEY_IDs.
 func keysNow(w *world.World) (out []wire.Key) {
 	for _, k := range w.Keys {
 		out = append(out, w.ID(k))

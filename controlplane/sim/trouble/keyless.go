@@ -9,19 +9,19 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Chains that change while they have no keys: operators remove all keys, remove and add members in
-// any order, and place keys again. A switch that has been away keeps the contents of its registers,
-// and its slots go to other keys. As with machines that are suspended, this has a stream of random
-// numbers of its own.
+// This file changes chains while they have no keys. Operators remove all keys, remove and add
+// members in any order, and place keys again. A switch that has been out of the chain keeps the
+// contents of its registers, and its slots go to other keys. These faults have a stream of random
+// numbers of their own, like suspended machines.
 
-// Keyless removes all keys and changes the chain from time to time, in some runs. (If there are
+// In some runs, Keyless removes all keys and changes the chain from time to time. (If there are
 // hostile hosts, their key stays.)
 func Keyless(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceKeyless)
 	if !clockwork.Included[clockwork.GroupKeyless] || !d.Chance(0.4) || w.Attacked {
 		return
 	}
-	w.Moving = true // clients look up their keys
+	w.Moving = true // this makes clients look up their keys
 	fromTimeToTime(w, d, max(4*p.every, 40*time.Millisecond), end, func() {
 		if !w.Emptied {
 			takeAll(w, d, w.Loop.Now+100*time.Millisecond)

@@ -7,11 +7,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Switches that leave the network, and come back. Only the machine sees this; the switches continue
-// to run. This has a stream of random numbers of its own, so a run's other faults do not depend on
-// it.
+// This file makes switches leave the network, and come back. Only the controller's machine sees
+// that, because the switches continue to run. These events have a stream of random numbers of their
+// own, so a run's other faults do not depend on them.
 
-// Leaves makes switches leave from time to time, in some runs.
+// In some runs, Leaves makes switches leave from time to time.
 func Leaves(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceLeave)
 	if !d.Chance(0.3) {

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Recoveries brings switches in that run and are not members, soon after their return.
+// Recoveries brings in running switches that are not members, soon after their return.
 func Recoveries(w *world.World) {
 	d := w.Dice.Faults
 	w.Loop.After(d.Between(2*time.Millisecond, 30*time.Millisecond), func() { Recoveries(w) })
@@ -30,8 +30,8 @@ func Recoveries(w *world.World) {
 	}
 }
 
-// Operator removes members that cannot be reached for long. Each controller has its own operator,
-// because the operators do not know about each other.
+// Operator removes members that have been unreachable for long. Each controller has its own
+// operator, because the operators do not know about each other.
 func Operator(w *world.World, p *Schedule) {
 	down := map[*world.Device]time.Duration{}
 	var look func()
@@ -46,7 +46,7 @@ func Operator(w *world.World, p *Schedule) {
 	look()
 }
 
-// giveUp proposes a chain without the members that could not be reached for long.
+// giveUp proposes a chain without the members that have been unreachable for long.
 func giveUp(s *world.Shell, down map[*world.Device]time.Duration, patience time.Duration) {
 	var left []string
 	for _, m := range s.Status.Config.Members {

@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Controllers on overloaded machines: they act late, and handle the switches' answers late. The
-// switches have no fault. As with machines that are suspended, this has a stream of random numbers
-// of its own.
+// This file makes controllers slow, as on overloaded machines. They act late, and handle the
+// switches' answers late. The switches have no fault. These faults have a stream of random numbers
+// of their own, like suspended machines.
 
-// Starvations starves controllers from time to time, in some runs.
+// In some runs, Starvations starves controllers from time to time.
 func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceStarve)
 	if !d.Chance(0.3) {
@@ -27,7 +27,7 @@ func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 // Starve starves the newest controller for a while.
 func Starve(w *world.World, length time.Duration, how world.Starvation) {
 	s := w.Controller()
-	// a switch that lost state, perhaps unnoticed
+	// wiped reports whether a switch has lost state, perhaps unnoticed.
 	wiped := func(n *world.Node) bool { return n.Bare && w.Store.Record.Config.IsMember(n.Name) }
 	if s == nil || !s.Alive || slices.ContainsFunc(w.Nodes, wiped) {
 		return

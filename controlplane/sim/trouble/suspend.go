@@ -7,12 +7,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Machines that are suspended (to memory, or to disk) and continue later: meanwhile the switch does
-// nothing, keeps all its state, and does not notice. Frames for it wait. Its clock must count the
-// suspended time; otherwise it would continue to answer under an expired lease. As with switches
-// that leave, this has a stream of random numbers of its own.
+// This file suspends machines of switches (to memory, or to disk) and lets them continue later. A
+// suspended switch does nothing, keeps all its state, and does not notice the suspension. Frames
+// for it wait. Its clock must count the suspended time, because otherwise the switch would continue
+// to answer under an expired lease. These faults have a stream of random numbers of their own, like
+// switches that leave.
 
-// Suspensions suspends switches from time to time, in some runs.
+// In some runs, Suspensions suspends switches from time to time.
 func Suspensions(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceSuspend)
 	if !d.Chance(0.3) {
@@ -25,8 +26,8 @@ func Suspensions(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	fromTimeToTime(w, d, p.every, end, func() { suspendJoiner(w, d) })
 }
 
-// Suspend stops a switch's machine for length, if other switches have the data. Controllers notice
-// after notice.
+// Suspend stops a switch's machine for length, if other switches have the data. The controllers
+// notice that after the duration notice.
 func Suspend(w *world.World, n *world.Node, notice, length time.Duration) {
 	if !n.Alive || n.Isolated || n.Suspended || !w.Spare(n) {
 		return
@@ -42,7 +43,7 @@ func Suspend(w *world.World, n *world.Node, notice, length time.Duration) {
 			n.Stood += length
 		}
 		Resume(w, n)
-		w.Reconnect(n) // it may have been killed and started meanwhile
+		w.Reconnect(n) // the switch may have been killed and started meanwhile
 	})
 }
 

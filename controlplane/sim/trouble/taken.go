@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Clients lose rights, sessions or keys while their requests are in flight. Of two copies of one
-// request, a switch may then execute the first and refuse the second, or the other way round. As
-// with switches that leave, these faults have a stream of random numbers of their own.
+// This file takes rights, sessions or keys from clients while their requests are in flight. A
+// switch may then execute the first copy of a request and refuse the second copy, or the other way
+// round. These faults have a stream of random numbers of their own, like switches that leave.
 
-// Takes takes rights, sessions or keys from clients from time to time, in some runs.
+// In some runs, Takes takes rights, sessions or keys from clients from time to time.
 func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	d := clockwork.NewDice(seed, clockwork.DiceTaken)
 	var kinds []func(*world.World, clockwork.Dice)
@@ -26,7 +26,7 @@ func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	if len(kinds) == 0 {
 		return
 	}
-	w.Moving = true // clients look up their keys
+	w.Moving = true // this makes clients look up their keys
 	fromTimeToTime(w, d, 3*p.every, end, func() { clockwork.Pick(d, kinds...)(w, d) })
 	var ensure func()
 	ensure = func() {
@@ -92,7 +92,7 @@ func TakeFrom(w *world.World, c *world.Client) {
 	c.Machine.AwaitSessions(w.Loop.Now, true)
 }
 
-// GiveTo gives a client another session in place of the one that was taken.
+// GiveTo gives a client another session in place of a session that was taken.
 func GiveTo(w *world.World, c *world.Client) {
 	if !c.Alive || w.LastSession+2 >= world.MaxSessions {
 		return
@@ -105,8 +105,8 @@ func GiveTo(w *world.World, c *world.Client) {
 }
 
 // takeKey removes a key, and places it again under another KEY_ID when the removal is done.
-// Alternatively it removes all keys, replaces the controller, and places the keys again, often in
-// slots that other keys had.
+// Sometimes it instead removes all keys, replaces the controller, and places the keys again, often
+// in slots that other keys had.
 func takeKey(w *world.World, d clockwork.Dice) {
 	if !w.Serving() {
 		return
@@ -130,7 +130,7 @@ func takeKey(w *world.World, d clockwork.Dice) {
 	})
 }
 
-// addLost places the keys that are missing, under KEY_IDs that have not been used.
+// addLost places the missing keys, under KEY_IDs that have not been used.
 func addLost(w *world.World, names []wire.Key) {
 	if s := w.Controller(); !w.Emptied && w.Serving() && s.Machine != nil && s.Clock() >= 2*world.Leading {
 		for _, name := range names {

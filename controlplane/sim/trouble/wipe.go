@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// Switches that lose their state while the controllers' connections stay up: somebody loads a
-// program, or writes under another role or port; or an agent outlives its data plane. Nobody tells
-// a controller. As with machines that are suspended, this has a stream of random numbers of its
-// own.
+// This file makes switches lose their state while the controllers' connections stay up. This can
+// happen if somebody loads a program, or writes under another role or port, or if an agent outlives
+// its data plane. Nobody tells a controller. These faults have a stream of random numbers of their
+// own, like suspended machines.
 
 // Loss says which state a switch loses.
 type Loss struct {
 	Tables    bool // all tables, and multicast groups
-	Part      bool // the switch's part in the chain: its configuration, and the entries of keys
+	Part      bool // the switch's part in the chain, which is its configuration and the entries of keys
 	Registers bool
 }
 
@@ -28,7 +28,7 @@ func (l Loss) String() string {
 	return fmt.Sprintf("{tables:%v part:%v registers:%v}", l.Tables, l.Part, l.Registers)
 }
 
-// Wipes makes switches lose state from time to time, in some runs. It spares runs that starve
+// In some runs, Wipes makes switches lose state from time to time. It spares runs that starve
 // controllers, because a starved controller may give up all other switches before it notices the
 // loss.
 func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
@@ -44,7 +44,7 @@ func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 		if !n.Alive || n.Suspended || !w.Spare(n) || w.Loop.Now < w.Controller().Starved.Until {
 			return
 		}
-		if !w.Store.Record.Config.IsMember(n.Name) { // the machine does not check the other state of non-members
+		if !w.Store.Record.Config.IsMember(n.Name) { // the machine checks no other state of non-members
 			l.Part, l.Tables = true, false
 		}
 		w.Cover.Count("fault.wiped at "+position(w, n), 1)
@@ -52,8 +52,8 @@ func Wipes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	})
 }
 
-// WipeNode makes a switch lose state. Connections stay, and so does the primary. (No run loses only
-// the registers, because nothing can reveal that.)
+// WipeNode makes a switch lose state. Connections stay open, and the primary controller stays
+// primary. (In no run does a switch lose only its registers, because nothing can reveal that.)
 func WipeNode(w *world.World, n *world.Node, l Loss) {
 	w.Trace("fault", "%s loses what it has: %v", n.Name, l)
 	n.Count()
@@ -75,9 +75,9 @@ func WipeNode(w *world.World, n *world.Node, l Loss) {
 	}
 }
 
-// SetUpAnew ends the connections of a switch that has lost state, if no controller has noticed it.
-// (Nobody checks switches that are not members. But acknowledgements, and all packets for hosts,
-// may pass them.)
+// SetUpAnew ends the connections of a switch that has lost state, if no controller has noticed the
+// loss. (Nobody checks switches that are not members. But acknowledgements, and all packets for
+// hosts, may pass such switches.)
 func SetUpAnew(w *world.World, n *world.Node) {
 	for _, s := range w.Controllers {
 		if d := s.Devices[n.Index]; n.Bare {

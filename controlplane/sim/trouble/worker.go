@@ -9,17 +9,17 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// A hostile worker is a switch outside the chain under an attacker's control. Its links to other
-// switches are fabric ports there, and it may send any packet to them: writes stamped like the
-// head's, acknowledgements, answers, requests in the controller's name. No switch may believe it.
-// It does not abuse its position as its own hosts' switch, because nobody can prevent that: it
-// sends no requests in a client's name, and nothing to its own hosts.
+// A hostile worker is a switch outside the chain under an attacker's control. Other switches treat
+// its links as fabric ports. So it may send them any packet: writes stamped like the head's,
+// acknowledgements, answers, and requests in the controller's name. No switch may accept such
+// packets. The worker sends no requests in a client's name, and nothing to its own hosts, because
+// nobody can prevent that.
 
-// workerShape is the network in which some runs have a hostile worker, and workerName is the
-// worker.
+// workerShape is the network in which some runs have a hostile worker, and workerName is the name
+// of the worker.
 const workerShape, workerName = "mesh4", "s4"
 
-// DrawWorker turns the last switch of a mesh into a hostile worker, in some runs. Call it before
+// In some runs, DrawWorker turns the last switch of a mesh into a hostile worker. Call it before
 // the chain is formed.
 func DrawWorker(w *world.World, seed uint64) {
 	if !clockwork.Included[clockwork.GroupWorker] || w.Shape.Name != workerShape ||

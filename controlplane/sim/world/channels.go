@@ -10,40 +10,41 @@ import (
 )
 
 // P4Runtime promises an order only within a stream, and a switch carries out changes only from the
-// controller that is its primary at that moment. So packet-outs, packet-ins and each call are
-// channels of their own. A call whose deadline has passed may be carried out later, as long as its
-// election id is still the highest. A packet that the server of a switch has accepted may wait
-// before the pipeline (in its CPU port queue), whichever controller is primary when it gets there.
+// controller that is its primary at that moment. So the simulator has separate channels for
+// packet-outs, for packet-ins and for each kind of call. A call whose deadline has passed may be
+// carried out later, as long as its election id is still the highest. A packet that the server of a
+// switch has accepted may wait before the pipeline (in its CPU port queue), whichever controller is
+// primary when it gets there.
 
 // channel is a path of messages between a controller and a switch.
 type channel int
 
 const (
-	arbitration channel = iota // on the stream, with an answer
-	PacketOuts                 // on the stream, to the switch
-	PacketIns                  // on the stream, from the switch, including the server's own messages
-	Writes                     // Write, each a call of its own
-	Loads                      // SetForwardingPipelineConfig
-	Reads                      // Read
+	arbitration channel = iota // the arbitration on the stream, with its answer
+	PacketOuts                 // messages on the stream to the switch
+	PacketIns                  // messages on the stream from the switch, including the server's own messages
+	Writes                     // Write calls, each independent of the others
+	Loads                      // SetForwardingPipelineConfig calls
+	Reads                      // Read calls
 	answers                    // answers to calls
 	channels                   // number of channels
 )
 
-// disorder says how late messages come if each channel has its own order. A late message on a
-// stream holds up all messages that follow on it; late packets wait in the switch.
+// disorder is the lateness of messages if each channel has its own order. A late message on a
+// stream delays all messages that follow it on the stream. Late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice
-	Apart bool // each channel has its own order; otherwise all channels of a direction share one
+	Apart bool // whether each channel has its own order; otherwise all channels of a direction share one order
 	late  [channels]lateness
 }
 
-// lateness is the probability that a message is late, and the longest delay.
+// lateness is the probability that a message is late, and the longest delay of a late message.
 type lateness struct {
 	often float64
 	most  time.Duration
 }
 
-// Disorders gives each channel its own order, in most runs.
+// In most runs, Disorders gives each channel its own order.
 func (w *World) Disorders(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceChannels)
 	w.Disorder = disorder{Dice: d}
@@ -68,10 +69,10 @@ func (w *World) Disorders(seed uint64) {
 	}
 }
 
-// lateBy draws the delay of a message to or from a switch; 0: none. If the delay makes a call's
-// deadline pass, or a LEASE go without an answer, a controller may give up the switch. Such a delay
-// counts as a failure of the switch, until it has answered for a while. So it happens only where
-// the switch may fail.
+// lateBy draws the delay of a message to or from a switch, which may be 0. A delay may make a call
+// miss its deadline, or leave a LEASE without an answer, so that a controller gives up the switch.
+// Such a delay counts as a failure of the switch, until the switch has answered for a while. So it
+// happens only if the switch may fail.
 func (n *Node) lateBy(c channel) time.Duration {
 	w, d := n.w, &n.w.Disorder
 	if !d.Apart || w.Mended || !d.Chance(d.late[c].often) {
@@ -99,9 +100,9 @@ func (c channel) String() string {
 	return [...]string{"arbitration", "packet-out", "packet-in", "Write", "SetForwardingPipelineConfig", "Read", "answer"}[c]
 }
 
-// inOrder returns the arrival time of a message that would arrive at the moment at if it were
-// alone. The message must not overtake earlier messages of its order. Scenarios have one order for
-// all messages of a direction; they hold back by name the messages that others must overtake.
+// inOrder returns the arrival time of a message that would otherwise arrive at the time at. The
+// message must not overtake earlier messages of its order. Scenarios have one order for all
+// messages of a direction. A scenario holds back messages by name if others must overtake them.
 func (d *Device) inOrder(c channel, at time.Duration) time.Duration {
 	if d.Shell.World.Disorder.Apart && c != PacketOuts && c != PacketIns {
 		if at += d.Node.lateBy(c); c != arbitration { // arbitration is the first message of its stream
@@ -126,9 +127,9 @@ const setUpAgain = 10 * time.Millisecond
 
 var errDeadline = errors.New("the deadline has passed")
 
-// deadline ends a call that takes too long. Nobody knows whether the switch will carry it out. If
-// the call changes something, the controller therefore continues on another connection, with a
-// higher election id. Otherwise this call could overtake its next write.
+// deadline ends a call that takes too long. Nobody knows whether the switch will carry out the
+// call. If the call changes something, the controller therefore continues on another connection,
+// with a higher election id. Otherwise this call could overtake its next write.
 func (d *Device) deadline(c *asked, number int, x channel) {
 	if x == arbitration {
 		return
@@ -154,9 +155,9 @@ func (d *Device) deadline(c *asked, number int, x channel) {
 type ControlRule struct {
 	Node    *Node
 	Channel channel
-	Op      wire.Op // operation of a packet; 0: any
-	What    string  // name of a call; "ANY": any call
-	Times   int     // number of messages still to hold back; -1: any number
+	Op      wire.Op // operation of the packets; 0 stands for any
+	What    string  // name of the calls; "ANY" stands for any call
+	Times   int     // number of messages still to hold back; -1 stands for any number
 }
 
 // heldControl is a message that a rule holds back.
@@ -188,8 +189,8 @@ func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()
 	return false
 }
 
-// LetGo releases messages that are held back at a switch, or at any switch if n is nil: the first
-// most of them, or all if most is -1.
+// LetGo releases messages that are held back at a switch, or at any switch if n is nil. It releases
+// the first most messages, or all messages if most is -1.
 func (w *World) LetGo(n *Node, most int) {
 	var kept []heldControl
 	for _, h := range w.controlHeld {
@@ -204,7 +205,7 @@ func (w *World) LetGo(n *Node, most int) {
 	w.controlHeld = kept
 }
 
-// carryOut makes a switch carry out a call, when the call reaches it.
+// carryOut makes a switch carry out a call, when the call has reached it.
 func (n *Node) carryOut(x step, do func()) {
 	if len(n.w.ControlRules) > 0 && n.holdsBack(x.channel.String()+" of "+x.what, func(r *ControlRule) bool {
 		return r.Channel == x.channel && (r.What == x.what || r.What == "ANY")
@@ -236,8 +237,8 @@ func (d *Device) sends() int {
 	return d.sent
 }
 
-// arrives notes that a message has taken effect. It also counts whether a later message took effect
-// before.
+// arrives notes that a message has taken effect. It also counts the cases in which a later message
+// took effect before it.
 func (d *Device) arrives(c channel, sent int) {
 	if sent < d.arrived {
 		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)

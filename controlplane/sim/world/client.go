@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// host is a machine at a switch's port; each of its clients has a UDP port.
+// host is a machine at a switch's port. Each client on it has a UDP port.
 type host struct {
 	w       *World
 	h       *topology.Host
@@ -44,7 +44,8 @@ func (h *host) receive(frame []byte) {
 	}
 }
 
-// Client is a client process: the client library's machine, and its caller.
+// Client is a client process. It consists of the client library's machine and that machine's
+// caller.
 type Client struct {
 	w        *World
 	Name     string
@@ -55,25 +56,25 @@ type Client struct {
 	timer    int // number of the newest timer
 	Calls    map[calls.CallID]*call
 	Think    time.Duration
-	Seen     map[wire.Key]wire.Version // by key: the version in the client's last answer
-	known    map[wire.Key]wire.Key     // by name: the KEY_ID at the client's last lookup
-	Looking  int                       // calls that wait for the directory
-	Left     int                       // number of calls that the client has yet to make by itself
+	Seen     map[wire.Key]wire.Version // for each key, the version in the client's last answer
+	known    map[wire.Key]wire.Key     // for each name, the KEY_ID at the client's last lookup
+	Looking  int                       // number of calls that wait for the directory
+	Left     int                       // number of calls that the client still has to make by itself
 	Sessions []uint16                  // sessions that are leased to the client
-	Robbed   bool                      // a session was taken from the client
+	Robbed   bool                      // whether a session was taken from the client
 }
 
 // call is a call with its callback.
 type call struct {
 	op   judge.Call
-	req  calls.Request // with the KEY_ID as its key
+	req  calls.Request // the request, with the KEY_ID as its key
 	then func(calls.Result)
-	at   time.Duration // when the call was last begun
-	// the call reads a KEY_ID that no client knows yet (peek.go)
+	at   time.Duration // when the call last began
+	// peeks says that the call reads a KEY_ID that no client knows yet (peek.go).
 	peeks bool
 }
 
-// NewClient starts a client at a host, with sessions of its own.
+// NewClient starts a client at a host. The client has sessions of its own.
 func (w *World) NewClient(name string, h *topology.Host, sessions int, change func(*calls.Config)) *Client {
 	w.lastPort++
 	c := &Client{w: w, Name: name, Host: h, Port: w.lastPort, Alive: true, Calls: map[calls.CallID]*call{},
@@ -126,7 +127,7 @@ func (w *World) Sessions() (out []uint16) {
 	return out
 }
 
-// Kill ends the process: pending calls get no answer, and its sessions are not used again.
+// Kill ends the process. Pending calls get no answer, and the client's sessions are not used again.
 func (c *Client) Kill() {
 	c.w.Trace(c.Name, "is killed")
 	c.Machine.AbortAll(c.w.Loop.Now, calls.ErrClosed)
@@ -137,12 +138,12 @@ func (c *Client) Kill() {
 	}
 }
 
-// Start makes a call. then gets the result, and may be nil.
+// Start makes a call. The function then gets the result, and may be nil.
 func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	op := judge.Call{Client: c.Name, Key: req.Key, Op: req.Op, Value: string(req.Value), Del: req.Delete,
 		Expected: req.Expected, Eventual: req.Eventual, Begin: c.w.Loop.Now}
 	if _, ok := c.known[req.Key]; !ok {
-		// if the key is not placed, the client uses the first KEY_ID, which may be an old one
+		// If the key is not placed, the client uses the first KEY_ID, which may be out of date.
 		if c.known[req.Key] = req.Key; c.w.Placed(req.Key) {
 			c.known[req.Key] = c.w.ID(req.Key)
 		}
@@ -155,7 +156,7 @@ func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	c.begin(&call{op: op, req: req, then: then})
 }
 
-// begin makes a call, for the first time or again.
+// begin starts a call, for the first time or again.
 func (c *Client) begin(k *call) {
 	k.at = c.w.Loop.Now
 	c.Calls[c.Machine.Start(c.w.Loop.Now, k.req)] = k
@@ -288,7 +289,7 @@ func take(o *judge.Call, r calls.Result) {
 	}
 }
 
-// Work makes the next call, until none is left to make.
+// Work makes the next call, until the client has no calls left to make.
 func (c *Client) Work() {
 	if !c.Alive || c.Left == 0 {
 		return
@@ -299,7 +300,7 @@ func (c *Client) Work() {
 	})
 }
 
-// random draws a call.
+// random draws a random call.
 func (c *Client) random() calls.Request {
 	w, d := c.w, c.w.Dice.Clients
 	w.lastValue++
@@ -323,15 +324,15 @@ func (c *Client) random() calls.Request {
 	default:
 		req.Op, req.Value, req.Expected, req.Delete = wire.CAS, nil, c.Seen[req.Key], true
 	}
-	// expect the version that the next write will get
+	// expects the version that the next write will get
 	if v := req.Expected; w.Without.ToldVersions && v != 0 && d.Chance(0.3) {
 		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
 	}
-	if req.Op == wire.Read && d.Chance(0.3) { // sent to one switch's own address
+	if req.Op == wire.Read && d.Chance(0.3) { // the read goes to one switch's own address
 		req.To = []netip.AddrPort{Address(clockwork.Pick(d, w.Nodes...))}
 	}
 	return req
 }
 
-// Address is the address of a switch itself, as opposed to the service address.
+// Address returns the address of a switch itself, as opposed to the service address.
 func Address(n *Node) netip.AddrPort { return netip.AddrPortFrom(n.Switch.Address, wire.Port) }

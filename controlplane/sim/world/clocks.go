@@ -6,11 +6,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// Clocks run at different rates. Slewing (package clock) may affect the clocks of switches, and the
-// clock by which a controller measures how long it may act as the leader. It does not affect the
-// clock by which a controller waits for leases.
+// In a run, clocks have different rates. Slewing (package clock) may affect the clocks of switches,
+// and the clock by which a controller measures how long it may act as the leader. It does not
+// affect the clock by which a controller waits for leases.
 
-// The range of rates of slewed clocks.
+// These constants are the range of rates of slewed clocks.
 const (
 	slowest = 0.8995
 	fastest = 1.1005
@@ -37,7 +37,7 @@ func (w *World) SlewClocks(seed uint64) {
 	w.leaders = d
 }
 
-// Slew changes the rate of a switch's clock. The time that it shows does not jump.
+// Slew changes the rate of a switch's clock. The time that the clock shows does not jump.
 func (n *Node) Slew(rate float64) {
 	shown := n.clock()
 	n.Rate = rate

@@ -18,22 +18,23 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Device is a controller's P4Runtime connection to a switch: a stream, and separate calls, until it
-// breaks (channels.go). A controller notices only after a while that a switch cannot be reached.
-// Messages sent meanwhile wait in the sender's kernel. They may arrive when the network works
-// again, even if the controller has given up the connection.
+// Device is a controller's P4Runtime connection to a switch. A connection consists of a stream and
+// separate calls, until it breaks (channels.go). A controller notices only after a while that a
+// switch cannot be reached. Messages sent meanwhile wait in the sender's kernel. They may arrive
+// when the network works again, even if the controller has given up the connection.
 type Device struct {
 	Shell *Shell
 	Node  *Node
-	// The procedures' state for this switch: that of procedures that copy, and that of all others.
+	// copies is this switch's state for procedures that copy, and other is its state for all other
+	// procedures.
 	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
-	Ready     bool // the controller has also reported the connection to the machine by SwitchUp
+	Ready     bool // the controller has also called SwitchUp for this connection
 	Number    int  // number of the connection
-	starts    int  // n.Starts when the connection was made
+	starts    int  // value of Node.Starts when the connection was made
 	Cut       bool // this controller cannot reach the switch
-	freshAt   int  // the connection in which the controller loaded the program
+	freshAt   int  // number of the connection in which the controller loaded the program
 	programs  int  // how often the controller has emptied the switch in a connection
 	emptying  bool // the switch is being emptied
 	// keyIndex has the key_index entries that the switch has acknowledged, and part is the switch's
@@ -41,29 +42,30 @@ type Device struct {
 	keyIndex map[wire.Key]ops.Entry
 	part     *chain.Assignment
 
-	last    [channels]time.Duration // arrival of the last message, by order
+	last    [channels]time.Duration // for each order, the arrival time of the last message
 	sent    int                     // number of messages that were sent to the switch
-	waits   time.Duration           // the least time that the next packet-out waits in the switch
-	arrived int                     // the latest message that has arrived
+	waits   time.Duration           // the minimum time that the next packet-out waits in the switch
+	arrived int                     // place of the latest message that has arrived, in the order of sending
 	stuck   []message               // messages sent while the switch cannot be reached
 	pending []*asked                // calls without an answer
 	jobs    []func(done func())
 	busy    bool
 
-	// configuration for which watches are written; nil: nothing was installed in this connection
+	// watchConf is the configuration for which watches are written. It is nil if nothing was
+	// installed in this connection.
 	watchConf  *chain.Config
 	watchWaits bool // a write of the watches is scheduled
 }
 
 type message struct {
-	number  int // number of the connection
-	starts  int // n.Starts when the message was sent: a restart ends connections
+	number  int // number of the connection that carries the message
+	starts  int // value of Node.Starts when the message was sent, because a restart ends connections
 	arrive  func()
 	channel channel
 	asks    bool // the message is a LEASE to a switch that is not a member
 }
 
-// reachable reports whether messages get through.
+// reachable reports whether messages reach the switch.
 func (d *Device) reachable() bool { return d.Shell.Alive && d.Node.Alive && !d.Cut && !d.Node.Isolated }
 
 // connect makes a connection, or schedules another attempt.
@@ -82,7 +84,7 @@ func (d *Device) connect() {
 	d.submit(func(done func()) { d.setUp(number, done) })
 }
 
-// setUp prepares a newly connected switch for chains, and reads its state.
+// setUp prepares a newly connected switch for chains, and reads the switch's state.
 func (d *Device) setUp(number int, done func()) {
 	loaded, fresh, backup := false, false, false
 	var r chain.Report
@@ -112,7 +114,7 @@ func (d *Device) setUp(number int, done func()) {
 			d.freshAt = number
 		}
 		if err != nil {
-			// so the device tries again
+			// the device tries again after a missed deadline
 			if d.connected && d.Number == number && err == errDeadline {
 				d.Shell.Later(setUpAgain, func() {
 					if d.connected && d.Number == number {
@@ -149,7 +151,7 @@ func (d *Device) setUp(number int, done func()) {
 	})
 }
 
-// tellBackups tells controllers that another controller is primary.
+// tellBackups tells the switch's other controllers that another controller is primary.
 func (n *Node) tellBackups() {
 	if n.w.Without.Arbitration {
 		return
@@ -188,7 +190,7 @@ func (d *Device) Broken(number int) {
 	for _, c := range pending {
 		c.end(cmp.Or(c.late, errConnection))
 	}
-	for _, job := range jobs { // the jobs fail, because there is no connection
+	for _, job := range jobs { // the jobs fail, because there is no connection any more
 		job(func() {})
 	}
 	d.Shell.World.Loop.After(d.Shell.World.Control.Between(time.Millisecond, 20*time.Millisecond), d.connect)
@@ -219,7 +221,8 @@ func (d *Device) Healed() {
 		case m.number == d.Number && d.connected:
 			d.deliver(m)
 		case m.channel.toNode() && (d.Shell.World.Late > 0 || d.Shell.World.Control.Chance(0.5)):
-			// TCP sends the data written before the connection ended, after retransmission pauses
+			// TCP may still deliver data that was written before the connection ended, because it
+			// retransmits with pauses.
 			d.Shell.World.Loop.After(late, func() {
 				if d.Node.Alive && d.Node.Starts == m.starts && d.reachable() {
 					m.arrive()
@@ -229,8 +232,8 @@ func (d *Device) Healed() {
 	}
 }
 
-// primary reports whether the switch accepts messages of a connection. It rejects those of earlier
-// connections, and of earlier controllers.
+// primary reports whether the switch accepts messages of a connection. The switch rejects messages
+// of earlier connections, and of earlier controllers.
 func (d *Device) primary(number int) bool {
 	r := d.Shell.World.Without
 	return r.Arbitration || d.Node.election < d.Shell.election ||
@@ -282,11 +285,11 @@ func (d *Device) deliver(m message) {
 // asked is a request of a controller to a switch.
 type asked struct {
 	d    *Device
-	then func(error) // nil after it was called
-	late error       // set when the request's deadline has passed, which ends the connection
+	then func(error) // set to nil when it has been called
+	late error       // the error of the request if its deadline has passed, which ends the connection
 }
 
-// expect registers a request whose answer is awaited.
+// expect registers a request whose answer the controller awaits.
 func (d *Device) expect(then func(error)) *asked {
 	c := &asked{d: d, then: then}
 	d.pending = append(d.pending, c)
@@ -305,12 +308,12 @@ func (c *asked) end(err error) {
 // step is a change that one call makes at a switch.
 type step struct {
 	channel channel
-	what    string // names the call in scenarios
+	what    string // the name of the call in scenarios
 	do      func()
 }
 
-// call carries out a step at the switch. then learns that it was carried out, or that it may not
-// have been.
+// call carries out a step at the switch. The function then learns whether the step was carried out,
+// or may not have been.
 func (d *Device) call(x step, then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -340,8 +343,8 @@ func (d *Device) call(x step, then func(error)) {
 	d.deadline(c, number, x.channel)
 }
 
-// read calls one n times at the switch, whether or not this controller is primary. Packets pass
-// between the calls.
+// read calls the function one at the switch, n times, even if this controller is not primary there.
+// Packets pass between the calls.
 func (d *Device) read(n int, one func(i int), then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -369,7 +372,7 @@ func (d *Device) read(n int, one func(i int), then func(error)) {
 	d.deadline(c, number, Reads)
 }
 
-// each carries out steps one after the other, up to the first that fails.
+// each carries out steps one after the other. It stops at the first step that fails.
 func (d *Device) each(steps []step, then func(error)) {
 	if len(steps) == 0 {
 		then(nil)
@@ -444,8 +447,8 @@ func (w *World) toController(n *Node, frame []byte) {
 	}
 }
 
-// depose handles the message that another controller is primary at a switch. This controller
-// releases all switches.
+// depose handles the message that another controller is primary at a switch. It makes this
+// controller release all switches.
 func (s *Shell) depose(d *Device) {
 	if s.Deposed {
 		return
@@ -476,7 +479,7 @@ func (n *Node) setBase() {
 	n.Bare = false
 }
 
-// addPeers adds chain_peer entries, for the neighbors whose messages the switch believes.
+// addPeers adds chain_peer entries for the neighbors from which the switch accepts messages.
 func (n *Node) addPeers(peers []p4rt.Entry) {
 	if n.w.Without.Peers {
 		return
@@ -535,16 +538,16 @@ func (n *Node) dropOtherGroups(keep []p4rt.Group) {
 	}
 }
 
-// strange reports that a switch lacks the state that the controller expected, so a change failed.
-// The controller reads the state again, in another connection.
+// strange handles a change that failed because a switch lacks the state that the controller
+// expected. The controller reads the state again, in another connection.
 func (d *Device) strange() error {
 	d.Shell.World.Cover.Count("controller.found a switch changed", 1)
 	d.Broken(d.Number)
 	return errChanged
 }
 
-// writeEntries makes or deletes key_index entries by a Write, and records the switch's entries. An
-// entry to change or delete must exist, and an entry to insert must not.
+// writeEntries inserts or deletes key_index entries by a Write, and records the switch's entries.
+// An entry to change or delete must exist, and an entry to insert must not exist.
 func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)) {
 	known, strange := d.keyIndex, false
 	d.call(step{Writes, "keys", func() {
@@ -575,7 +578,7 @@ func (d *Device) writeEntries(insert bool, entries []ops.Entry, then func(error)
 	})
 }
 
-// place makes or deletes a key_index entry at the switch.
+// place inserts or deletes a key_index entry at the switch.
 func (n *Node) place(planned ops.Entry, insert bool) {
 	if planned.Slot >= MaxSlots {
 		panic(fmt.Sprintf("the key %v is beyond the %d slots of a run", planned.ID, MaxSlots))
@@ -594,7 +597,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 	}
 }
 
-// checkAlias records an entry that opens a slot's alias to others than the controller.
+// checkAlias records an entry that opens a slot's alias to anyone but the controller.
 func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	for _, k := range w.Store.Dir.Keys {
 		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
@@ -604,7 +607,7 @@ func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	}
 }
 
-// forgetFormer drops the entries that a member must not have.
+// forgetFormer deletes the entries that a member must not have.
 func (d *Device) forgetFormer(former func(wire.Key) bool) {
 	d.keyIndex = maps.Clone(d.keyIndex)
 	for id := range d.Node.KeyIndex {
@@ -615,7 +618,7 @@ func (d *Device) forgetFormer(former func(wire.Key) bool) {
 	}
 }
 
-// The entries of the service address at a switch, by their matches.
+// takeEntry and routeEntry return entries of the service address with only their matches.
 func takeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(service)}, Action: "set_local"}
 }
@@ -624,8 +627,8 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
 }
 
-// acknowledgeToo gives a replica multicast groups for acknowledging like a tail: the groups have
-// the tree's ports, and the port by which the write continues.
+// acknowledgeToo gives a replica multicast groups with which it acknowledges like a tail. The
+// groups have the tree's ports, and the port by which the write continues.
 func acknowledgeToo(part *tableplan.Part) {
 	const base = 1000
 	if len(part.Groups) == 0 {

@@ -1,6 +1,7 @@
-// Package world has the parts of a run: switches, the network between them, controllers, their
-// store and clients, in one thread. A World holds them all. Its parts communicate like those of a
-// real network. Package trouble decides which faults happen, and package judge judges the results.
+// Package world has the parts of a run: switches, the network between them, controllers, the
+// controllers' store, and clients. A World holds all parts, in one thread. The parts communicate
+// like those of a real network. Package trouble decides which faults happen, and package judge
+// checks the results.
 //
 //	client.go ──frames──▶ network.go ──▶ node.go: a switch, which runs the program on switch/interp
 //	    ▲                                   ▲

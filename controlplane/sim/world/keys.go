@@ -19,19 +19,21 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// Keys, and the simulator's side of ops.Move: the counterpart of keys.go in package controller. The
-// directory is the real one. There is one chain, so a key moves within it, to another KEY_ID and
-// another slot; for all participants that is the same as a move to another chain.
+// This file has the simulator's operations on keys, and its side of ops.Move. It is the counterpart
+// of keys.go in package controller, and uses the real directory. There is only one chain, so a key
+// moves within it, to another KEY_ID and another slot. For all participants that is the same as a
+// move to another chain.
 //
 // Clients know a key by its name. The history uses the first KEY_ID as the name. A name's KEY_IDs
-// have numbers, in the order of their creation. The history's versions are composed (composed): a
-// version of a later KEY_ID is above all versions of earlier ones, because nobody may see an
-// earlier KEY_ID's version after a later one's.
+// have numbers, in the order of their creation. The history's versions are composed (composed), so
+// that a version of a later KEY_ID is above all versions of earlier KEY_IDs. Nobody may see a
+// version of an earlier KEY_ID after a version of a later KEY_ID.
 
-// mostIncarnations is the limit on KEY_IDs of a name: a composed version has 6 bits for the number.
+// mostIncarnations limits how many KEY_IDs a name can have, because a composed version has 6 bits
+// for the KEY_ID's number.
 const mostIncarnations = 60
 
-// composed returns a version in the order that spans all KEY_IDs of a name.
+// composed returns a version in a form that is comparable across all KEY_IDs of a name.
 func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	if v.Epoch() >= 1<<(judge.ComposedShift-48) {
 		panic("a run has more epochs than a composed version can tell")
@@ -39,8 +41,8 @@ func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	return v + wire.Version(w.Incarnations[id].Number)<<judge.ComposedShift
 }
 
-// expected returns the version for a CAS under a KEY_ID: 0 if the last version that was seen
-// belongs to another KEY_ID.
+// expected returns the version for a CAS under a KEY_ID. It returns 0 if the last version that was
+// seen belongs to another KEY_ID.
 func (w *World) expected(id wire.Key, v wire.Version) (own, composed wire.Version) {
 	if int(v>>judge.ComposedShift) != w.Incarnations[id].Number {
 		return 0, 0
@@ -48,10 +50,10 @@ func (w *World) expected(id wire.Key, v wire.Version) (own, composed wire.Versio
 	return v & (1<<judge.ComposedShift - 1), v
 }
 
-// saveDirectory makes the present directory durable, after a while. Then it reports the moves in it
-// as durable, whether or not the controller still lives: saving the directory also saves each move
-// that has ended meanwhile. The directory is durable when the file is renamed and the folder is
-// synced. A power cut in between may undo the renaming.
+// saveDirectory makes the present directory durable, after a while. Then it reports the moves that
+// have ended in the directory as durable, even if the controller has been killed. The directory is
+// durable when the file is renamed and the folder is synced. A power cut in between may undo the
+// renaming.
 func (s *Shell) saveDirectory(then func(error)) {
 	w := s.World
 	s.countKeys()
@@ -83,8 +85,8 @@ func (s *Shell) saveDirectory(then func(error)) {
 	})
 }
 
-// operate starts an operation on keys. The function that it returns waits for the operation's end,
-// in a task, and abandons the operation when the context ends.
+// operate starts an operation on keys. It returns a function that waits, in a task, for the
+// operation's end. That function abandons the operation when the context ends.
 func (s *Shell) operate(o *operation,
 	begin func(*chain.Machine, chain.Time, chain.OpID)) (wait func(context.Context) error) {
 	s.lastOp++
@@ -117,7 +119,7 @@ func (s *Shell) operate(o *operation,
 	}
 }
 
-// countKeys tells the chain the number of its keys.
+// countKeys tells the machine the number of the chain's keys.
 func (s *Shell) countKeys() {
 	n := s.dir.Count(shapes.ChainID)
 	if n == 0 {
@@ -126,7 +128,7 @@ func (s *Shell) countKeys() {
 	s.Machine.SetKeys(n)
 }
 
-// AddKeys places keys under their names, without values.
+// AddKeys places keys without values, under their names.
 func (s *Shell) AddKeys(names []wire.Key) {
 	o := newOperation(nil)
 	for _, name := range names {
@@ -164,7 +166,7 @@ func (s *Shell) undoUnfinished() {
 	}
 }
 
-// keysDone makes the end of an addition, or a removal, go on record.
+// keysDone records the end of an addition or a removal in the directory, and saves it.
 func (s *Shell) keysDone(o *operation, add bool) {
 	s.begun[o] = true
 	o.done = func(err error) {
@@ -180,8 +182,8 @@ func (s *Shell) keysDone(o *operation, add bool) {
 func (s *Shell) removeKey(k keyspace.Key) {
 	o := newOperation(nil, k)
 	s.keysDone(o, false)
-	// For clients, removing a key that they know is a deletion. The controller may write a
-	// tombstone several times, and may get no answer to some.
+	// For clients that know a key, removing the key is a deletion. The controller may write a
+	// tombstone several times, and may get no answer to some of the writes.
 	if told := (k.State == keyspace.Placed || k.State == keyspace.Removing) && !k.Leftover() &&
 		k.Name == k.FinalName(); told {
 		name := s.World.Incarnations[k.ID].Name
@@ -229,8 +231,8 @@ type mover struct {
 	coroutine.Runtime
 	*Shell
 	name  wire.Key
-	moved *judge.Call // the write by Place; nobody may see it before the move is on record
-	to    wire.Key    // the name's KEY_ID after the move; 0: not known yet
+	moved *judge.Call // the write by Place, which nobody may see before the move is on record
+	to    wire.Key    // the name's KEY_ID after the move; 0 while it is not known yet
 }
 
 // Directory implements ops.Keeper.
@@ -286,11 +288,11 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 	return now, left, nil
 }
 
-// durable notes that the move is on record: from then on clients learn the new KEY_ID.
+// durable notes that the move is on record. From then on clients learn the new KEY_ID.
 func (m *mover) durable() {
 	i := slices.Index(m.finished, m)
 	if i < 0 {
-		return // several saved directories can have the move
+		return // the move was reported already, because several saved directories can contain it
 	}
 	m.finished = slices.Delete(m.finished, i, i+1)
 	m.moved.End = m.World.Loop.Now
@@ -316,7 +318,7 @@ func (m *mover) Stays(k keyspace.Key, why error) {
 	m.World.Trace(m.Shell.Name, "%s stays: %v", k.Name, why)
 }
 
-// freeID and rememberIDs are for a mutant whose directory reuses KEY_IDs: for a moment the
+// freeID and rememberIDs are for a mutant whose directory reuses KEY_IDs. For a moment, the
 // directory forgets which KEY_IDs were used. freeID returns the lowest KEY_ID that is not in use.
 func (s *Shell) freeID() *wire.Key {
 	if !s.World.Without.SameID {
@@ -348,7 +350,7 @@ func (s *Shell) newDirectory(saved keyspace.Snapshot) {
 // drain reads the values of an operation's keys once all members agree on them.
 func (s *Shell) drain(a chain.DrainKeys) {
 	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
-		if s.World.Without.Drainless { // the mutant reads the tail only
+		if s.World.Without.Drainless { // this mutant reads only the tail
 			ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 			defer cancel()
 			r, err := s.Device(a.Members[len(a.Members)-1]).other.Fetch(ctx, o.Keys[0].Alias, 0, 0)
@@ -391,7 +393,7 @@ func (c *Client) lookup(name wire.Key, then func(id wire.Key)) {
 	})
 }
 
-// under returns a KEY_ID's number among those of its name.
+// under returns a KEY_ID's number among the KEY_IDs of its name.
 func (w *World) under(id wire.Key) int { return w.Incarnations[id].Number }
 
 // TakeOut removes a key that clients use.
@@ -406,7 +408,7 @@ func (s *Shell) TakeOut(name wire.Key) {
 	s.removeKey(k)
 }
 
-// Place places a key that is not in the network, under a KEY_ID that is new.
+// Place places a key that is not in the network, under a new KEY_ID.
 func (s *Shell) Place(name wire.Key) {
 	w := s.World
 	if _, ok := s.dir.ByName(shapes.NameOf(name)); ok || w.lastIncarnation(name) >= mostIncarnations ||
@@ -414,7 +416,7 @@ func (s *Shell) Place(name wire.Key) {
 		return
 	}
 	k, err := s.dir.Add(shapes.ChainID, shapes.NameOf(name), nil)
-	if err != nil { // no run is long enough to use up the KEY_IDs
+	if err != nil { // cannot happen, because no run is long enough to use up the KEY_IDs
 		if len(w.Contradicted) == 0 {
 			w.Contradicted = append(w.Contradicted, judge.Violation{Kind: judge.UsedUp, Key: name, What: err.Error()})
 		}
@@ -446,7 +448,7 @@ func (w *World) lastIncarnation(name wire.Key) (last int) {
 	return last
 }
 
-// Placed reports whether a name is in the store's directory and its key is placed.
+// Placed reports whether the store's directory says that the key with the given name is placed.
 func (w *World) Placed(name wire.Key) bool {
 	for _, k := range w.Store.Dir.Keys {
 		if k.Name == shapes.NameOf(name) && k.State == keyspace.Placed {

@@ -11,9 +11,9 @@ import (
 
 // Starvation says how late an overloaded controller acts.
 type Starvation struct {
-	Until time.Duration // on the world's clock
-	Tick  time.Duration // delay of its timers
-	Hears time.Duration // delay of incoming messages
+	Until time.Duration // the end of the starvation, on the world's clock
+	Tick  time.Duration // delay of the controller's timers
+	Hears time.Duration // delay of the controller's incoming messages
 }
 
 func (s *Shell) tickLate() time.Duration {
@@ -30,7 +30,7 @@ func (s *Shell) hearsLate() time.Duration {
 	return 0
 }
 
-// late tells the machine how late its tick is.
+// late tells the machine how late the machine's tick is.
 func (s *Shell) late(due chain.Time) {
 	now := s.Clock()
 	if by := now - due; by > 0 && !s.World.Without.Late && s.Machine.Late(now, by) {

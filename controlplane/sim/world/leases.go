@@ -12,12 +12,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// Sessions that change hands: a dead client's sessions go to the next client at once, while packets
-// of the dead client are still in flight. It is the counterpart of sessions.go in package
-// controller.
+// This file leases sessions to other clients. A dead client's sessions go to the next client at
+// once, while packets of the dead client are still in flight. The file is the counterpart of
+// sessions.go in package controller.
 
-// Inherit leases a dead client's sessions to another client. Without a running controller, that
-// client gets none.
+// Inherit leases a dead client's sessions to client c. If no controller is running, c gets no
+// session.
 func (w *World) Inherit(c *Client, ids []uint16) {
 	s := w.Controller()
 	if !w.Serving() || !s.Status.Fenced {
@@ -85,7 +85,7 @@ func (s *Shell) beginAnew(id uint16, then func(last uint32, err error)) {
 				s.tellJoiner(ctx, j, id, last)
 				told[j] = true
 			}
-			for !s.Status.Fenced { // a switch that leaves the chain may still act as head for a while
+			for !s.Status.Fenced { // a switch that has left the chain may still act as head for a while
 				if err := s.ops.Sleep(ctx, time.Millisecond); err != nil {
 					return err
 				}

@@ -14,42 +14,44 @@ import (
 
 // Conditions describe the quality of the network between switches and hosts.
 type Conditions struct {
-	Delay     time.Duration // of every frame
+	Delay     time.Duration // delay of every frame
 	Spread    time.Duration // mean of a random addition to Delay
-	Loss, Dup float64       // probabilities, for each frame on each link
-	// probability of being overtaken: up to `overtaken` is added to the delay
+	Loss, Dup float64       // probabilities that a frame is lost, or duplicated, on each link
+	// Reorder is the probability that a frame is overtaken, because up to `overtaken` is added to
+	// its delay.
 	Reorder   float64
 	Overtaken time.Duration
-	Late      float64 // probability of coming very late: up to lateBy is added
+	Late      float64 // probability that a frame comes very late, because up to lateBy is added to its delay
 	LateBy    time.Duration
 }
 
-// network is the links of the data plane.
+// network holds the links of the data plane.
 type network struct {
 	Conditions
 	Cut   map[link]bool
 	Rules []*Rule
 	Held  []heldFrame
 
-	flying int    // frames on their way
-	storm  string // describes the moment when there were too many frames; "": never
+	flying int    // number of frames on their way
+	storm  string // describes the moment when there were too many frames; "" if that has not happened
 }
 
-// link is the link between two switches (by name, in order), or between a switch and its host.
+// link is the link between two switches (by name, sorted), or between a switch and its host.
 type link struct{ a, b string }
 
-// Between returns the link between two switches, or a switch and its host.
+// Between returns the link between two switches, or between a switch and its host.
 func Between(a, b string) link { return link{min(a, b), max(a, b)} }
 
 // Rule is a scenario's treatment of certain packets.
 type Rule struct {
-	From, To string // names, "" for any
+	From, To string // names of the link's ends; "" stands for any
 	Op       wire.Op
 	Flags    wire.Flags // flags that the packet must have
-	Times    int        // remaining number; -1: any number
-	Share    float64    // probability that it applies; 0: always
-	Hold     bool       // hold the packets back; otherwise lose them
-	// number of additional copies of each packet; with Hold, the second copy is held back
+	Times    int        // number of packets that the rule still applies to; -1 means all
+	Share    float64    // probability that the rule applies to a packet; 0 means always
+	Hold     bool       // whether packets are held back; otherwise they are lost
+	// Copies is the number of additional copies of each packet. With Hold, the second copy is held
+	// back.
 	Copies int
 }
 
@@ -119,7 +121,8 @@ func (w *World) carry(from, to string, frame []byte, arrive func()) {
 		w.lost(from, to, frame)
 		return
 	}
-	// Frames that loop (routes of two configurations do not always fit together) would multiply.
+	// Frames that loop are not duplicated, because they would multiply. Frames can loop because
+	// routes of two configurations do not always fit together.
 	if ttl := frame[22]; ttl > 52 && d.Chance(net.Dup) {
 		w.Cover.Count("network.duplicated", 1)
 		copies++
@@ -190,7 +193,7 @@ func (w *World) Release(n int) {
 	}
 }
 
-// describe returns a frame in a readable form.
+// describe returns a readable form of a frame.
 func describe(frame []byte) string {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet
@@ -203,7 +206,7 @@ func describe(frame []byte) string {
 	return p.String()
 }
 
-// keyOf returns the key of a frame; 0: it has none.
+// keyOf returns the key of a frame, or 0 if the frame has none.
 func keyOf(frame []byte) wire.Key {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet

@@ -18,17 +18,17 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The parts of a switch's tables and registers that a run uses. They are all empty when a run
-// begins, and when a switch is restarted.
+// These are the parts of a switch's tables and registers that a run uses. All of them are empty
+// when a run begins, and when a switch is restarted.
 const (
 	MaxSlots    = 8
 	MaxSessions = topology.ControllerSessions + 88
-	DirtyCells  = 4 // DIRTY_BITS 2
+	DirtyCells  = 4 // the program has DIRTY_BITS 2, so it has 4 cells
 	events      = 64
 )
 
-// engine is an interpreter with the program. Runs use it one after the other, because creating one
-// takes longer than a run.
+// engine is an interpreter with the program. Runs use an engine one after the other, because
+// creating one takes longer than a run.
 type engine struct {
 	Pipeline *interp.Pipeline
 	Entries  []compiled.Entry // entries that the run has inserted
@@ -44,22 +44,22 @@ func newEngine(p *compiled.Program) (*engine, error) {
 	return e, nil
 }
 
-// Must panics on a mistake of the simulator itself.
+// Must panics if the simulator itself has made a mistake.
 func Must(err error) {
 	if err != nil {
-		panic(err) // the simulator's own mistake
+		panic(err) // the simulator itself has made a mistake
 	}
 }
 
-// The registers and counters of the program, by the kind of index. The kind limits the cells that a
-// run can touch.
+// These are the registers and counters of the program, by the kind of their index. The kind limits
+// the cells that a run can touch.
 var (
 	slotRegisters    = []string{"versions", "slot_writer"}
 	objectRegisters  = []string{"objects.objects_length", "objects.objects_store"}
 	sessionRegisters = []string{"session_request", "session_version"}
 )
 
-// Register is the full name of a register of the program.
+// Register returns the full name of a register of the program.
 func Register(name string) string { return "NetcraqIngress.pipeline.chain." + name }
 
 const eventsCounter = "NetcraqIngress.pipeline.events"
@@ -128,7 +128,7 @@ func (e *engine) Unset(x compiled.Entry) {
 	}
 }
 
-// same says whether two entries have the same match.
+// same reports whether two entries have the same match.
 func same(a, b compiled.Entry) bool {
 	match := func(a, b target.FieldMatch) bool {
 		return a.PrefixLen == b.PrefixLen && string(a.Value) == string(b.Value)
@@ -144,28 +144,28 @@ type Node struct {
 	Name   string
 	*engine
 
-	NoRegisters bool // controllers cannot read its registers, as at BMv2
+	NoRegisters bool // controllers cannot read the switch's registers, as with BMv2
 
 	Alive    bool
 	Isolated bool          // no controller can reach the switch
 	backAt   time.Duration // when a controller could reach the switch again
-	doubtful time.Duration // until then a controller may give the switch up for lateness
-	Data     bool          // the switch has a member's data, as far as anybody can tell
-	born     time.Duration // when its clock was 0; the clock starts again when the switch does
+	doubtful time.Duration // until this time, a controller may give the switch up because it is late
+	Data     bool          // the switch is believed to have a member's data
+	born     time.Duration // when the switch's clock was 0; the clock starts again with the switch
 	Rate     float64       // rate of the switch's clock, relative to real time
 	Loaded   bool          // a controller has loaded the program since the last start
 	Bare     bool          // the switch has lost state, and no controller has set it up since
-	Starts   int           // number of its starts
+	Starts   int           // how often the switch was started
 
-	Suspended bool          // its machine is suspended
-	Asleep    []asleepFrame // frames that arrived meanwhile
-	Stood     time.Duration // total time that its clock did not run
+	Suspended bool          // the switch's machine is suspended
+	Asleep    []asleepFrame // frames that arrived while the machine was suspended
+	Stood     time.Duration // total time for which the switch's clock did not run
 
-	// State that a controller reads back from it.
+	// Assignment and the following fields are state that a controller reads back from the switch.
 	Assignment *chain.Assignment
-	KeyIndex   map[wire.Key]ops.Entry // replaced as a whole, never modified
+	KeyIndex   map[wire.Key]ops.Entry // this map is replaced as a whole, and never modified
 	election   uint64                 // the highest election id of a controller so far
-	// the newest connection of the controller with that election id
+	// connection is the newest connection of the controller with the highest election id.
 	connection int
 	watched    tableplan.WatchPart // the watches that are installed
 }
@@ -190,7 +190,7 @@ func (n *Node) Start() {
 	n.born = n.w.Loop.Now - n.w.Control.Between(0, time.Second)
 }
 
-// kill ends the switch as kill -9 does: registers, tables and everything else are lost.
+// kill ends the switch as kill -9 does. Registers, tables and all other state are lost.
 func (n *Node) kill() {
 	n.Count()
 	n.Alive, n.Data = false, false
@@ -207,7 +207,7 @@ func (n *Node) Count() {
 	}
 }
 
-// Process handles a frame that came in by a port, and sends the resulting frames.
+// Process handles a frame that came in by a port, and sends the frames that result.
 func (n *Node) Process(port uint32, frame []byte) {
 	if !n.Alive {
 		return
@@ -255,7 +255,7 @@ func (w *World) ID(name wire.Key) wire.Key {
 	return name
 }
 
-// Slot has the versions of a key at a switch.
+// Slot holds the versions of a key at a switch.
 type Slot struct{ Committed, Latest wire.Version }
 
 func (n *Node) Slot(key wire.Key) (Slot, bool) {
@@ -275,5 +275,5 @@ func be64(b []byte) (v uint64) {
 	return v
 }
 
-// asleepFrames is how many frames a suspended switch queues; it loses the rest.
+// asleepFrames is how many frames a suspended switch queues. The switch loses all further frames.
 const asleepFrames = 64

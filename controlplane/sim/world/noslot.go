@@ -12,16 +12,16 @@ import (
 
 // slotSaid records the first answer to clients that a KEY_ID has no slot.
 type slotSaid struct {
-	none time.Duration // time of that answer; 0: nobody got one
+	none time.Duration // when a client first got the answer that the KEY_ID has no slot; 0: none did
 	what string
-	// the controller has tried to move the key: the KEY_ID disappears at one switch after the
-	// other, and may come back. Then clients must not trust "no slot" (docs/protocol.md, "Moving
-	// keys")
+	// moved says that the controller has tried to move the key. The KEY_ID then disappears at one
+	// switch after the other, and may come back. Clients must not trust "no slot" in that case
+	// (docs/protocol.md, "Moving keys").
 	moved bool
 }
 
-// hear checks a client's answer about a KEY_ID's slot. Once somebody has got the answer that the
-// KEY_ID has no slot (NOT_FOUND without a version, to a read or a write), no later call at any
+// hear checks a client's answer about a KEY_ID's slot. Somebody may get the answer that the KEY_ID
+// has no slot (NOT_FOUND without a version, to a read or a write). After that, no later call at any
 // switch may find a value, or report a write as done. EVENTUAL reads may go back in time.
 func (w *World) hear(who string, k *call, r calls.Result) {
 	said := w.slotsSaid[k.req.Key]

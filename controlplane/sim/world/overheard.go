@@ -16,7 +16,7 @@ type overheard struct {
 	Packet *wire.Packet
 }
 
-// overhear notes a client's request, for hostile hosts.
+// overhear notes a client's request, so that hostile hosts can use it.
 func (w *World) overhear(c *Client, payload []byte) {
 	p := new(wire.Packet)
 	if w.Attacked && p.Unmarshal(payload, compiled.Profile) == nil {
@@ -24,7 +24,7 @@ func (w *World) overhear(c *Client, payload []byte) {
 	}
 }
 
-// intrusion checks a frame that a hostile host gets: certain answers must not reach it.
+// intrusion checks a frame that reaches a hostile host. Certain answers must not reach it.
 func (w *World) intrusion(h *topology.Host, frame []byte) {
 	_, payload, err := wire.ParseFrame(frame)
 	var p wire.Packet
@@ -32,7 +32,7 @@ func (w *World) intrusion(h *topology.Host, frame []byte) {
 		return
 	}
 	w.Cover.Count("hostile.answered", 1)
-	// A refusal repeats the contents of the request.
+	// A refusal tells the host nothing, because it only repeats the contents of the request.
 	told := p.Op.IsReply() && p.Key != shapes.SharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed ||
 		p.Status == wire.Superseded)
 	if h.Principal == "" || told {

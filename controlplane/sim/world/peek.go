@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// Faults while a key is being placed. A client guesses the key's KEY_ID (KEY_IDs count up) and
-// reads it before the directory publishes it. And the chain gets another head while the first write
-// is in flight.
+// This file causes faults while a key is being placed. A client guesses the key's KEY_ID, which is
+// easy because KEY_IDs count up, and reads it before the directory publishes it. The chain may also
+// get another head while the first write is in flight.
 
 // peeks holds the guesses of a run, and their parameters.
 type peeks struct {
@@ -24,7 +24,7 @@ type peeks struct {
 	reader *Client
 }
 
-// Curious makes a client guess KEY_IDs, in some runs.
+// In some runs, Curious makes a client guess KEY_IDs.
 func (w *World) Curious(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DicePeek)
 	w.Peeks.Dice, w.Peeks.often = d, clockwork.Pick(d, 0, 0.5)
@@ -72,7 +72,7 @@ func (w *World) peeked(k *call, r calls.Result) {
 	k.op.End = w.Loop.Now
 	take(&k.op, r)
 	if k.op.Version == 0 {
-		return // no answer
+		return // the guess got no answer
 	}
 	w.Cover.Count("calls.guessed KEY_ID answered", 1)
 	w.told(k.op.Client, k, k.op.Version)
@@ -87,7 +87,7 @@ func (w *World) peeked(k *call, r calls.Result) {
 const headChange = 0.25
 
 // firstWrite replaces the head of the chain, or removes it, soon after the controller sends a key's
-// first write. It returns how long that packet waits in the switch.
+// first write. It returns how long the packet of the first write waits in the switch.
 func (w *World) firstWrite(s *Shell) (wait time.Duration) {
 	d := w.Disorder.Dice
 	if !w.Disorder.Apart || w.Mended || !d.Chance(headChange) {

@@ -5,11 +5,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// Mutants report false facts to the machine; this file makes the reports. The machine that ships
-// has no switches that disable its rules.
+// Mutants report false facts to the machine, and this file makes these reports. The shipped machine
+// has no options that disable its rules.
 
-// As soon as a configuration is recorded, pretendFenced reports to the machine that a switch which
-// leaves the chain has acknowledged role NONE. It returns whether there was such a switch.
+// pretendFenced reports to the machine that a switch that leaves the chain has acknowledged role
+// NONE. It does so as soon as a configuration is recorded, and returns whether there was such a
+// switch.
 func (s *Shell) pretendFenced() bool {
 	if !s.Status.Decided || s.Status.Installed {
 		return false
@@ -39,8 +40,8 @@ func (s *Shell) pretendHeld(name string, r *chain.Report) {
 	}
 }
 
-// trustsAnyway reinstalls the part of a member that reports to have no part in the chain, and
-// returns whether it did.
+// trustsAnyway reinstalls the part of a member that reports that it has no part in the chain. It
+// returns whether it did so.
 func (s *Shell) trustsAnyway(d *Device, p *wire.Packet) bool {
 	st := s.Machine.Status(s.Clock())
 	a := st.Config.Assignment(d.Node.Name)

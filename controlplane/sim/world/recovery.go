@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// The simulator's side of failover and recovery; the procedures are in package ops.
+// This file is the simulator's side of failover and recovery. The procedures are in package ops.
 
 // redrive re-propagates the dirty keys.
 func (s *Shell) redrive(a chain.Redrive) {
@@ -36,7 +36,7 @@ func (s *Shell) redrive(a chain.Redrive) {
 	})
 }
 
-// Recover is an operator's request to bring a switch in.
+// Recover requests, as an operator, that a switch is brought in.
 func (s *Shell) Recover(sw string) chain.OpID {
 	delete(s.World.leftOut, sw)
 	return s.bringIn(sw, func(op chain.OpID) { s.lastSaid = op })
@@ -82,7 +82,7 @@ func (s *Shell) erase(a chain.Erase) {
 	})
 }
 
-// load is the effect of loading the program: it empties the switch. The clock continues.
+// load has the effect of loading the program. It empties the switch, but the clock continues.
 func (n *Node) load() {
 	n.Count()
 	n.wipe()
@@ -94,7 +94,7 @@ func (n *Node) wipe() {
 	entries := slices.Clone(n.Entries)
 	n.clear()
 	n.Data = false
-	if n.w.Without.EmptyHasNoRole && n.Starts > 0 { // the mutant empties only registers
+	if n.w.Without.EmptyHasNoRole && n.Starts > 0 { // this mutant empties only registers
 		n.watched = tableplan.WatchPart{}
 		for _, e := range entries {
 			n.Set(e)
@@ -104,12 +104,12 @@ func (n *Node) wipe() {
 	n.ForgetTables()
 }
 
-// ForgetTables removes the state that a controller reads back.
+// ForgetTables clears the state that a controller reads back from the switch.
 func (n *Node) ForgetTables() {
 	n.Assignment, n.KeyIndex, n.watched = nil, map[wire.Key]ops.Entry{}, tableplan.WatchPart{}
 }
 
-// copy fills a switch, or compares it with another.
+// copy fills a switch, or compares a switch with another.
 func (s *Shell) copy(a chain.Copy) {
 	r := &s.World.Without
 	keys, records := ops.Reachable(s.dir.Chain(shapes.ChainID)), s.World.Sessions()

@@ -12,10 +12,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// Members that come back by themselves, in some runs: the machine decides when to bring in which
-// switch, and the shell does an operator's part. All times are a hundredth of the real ones.
+// In some runs, members come back by themselves. The machine decides when to bring in which switch,
+// and the shell does an operator's part. All times are a hundredth of the real times.
 
-// Comebacks decides whether members come back in a run, and how long they must have been steady.
+// Comebacks decides whether members come back in a run, and how long a member must have been
+// steady.
 func (w *World) Comebacks(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceRejoin)
 	w.SettleFor = clockwork.Pick(d, 0, 2*time.Millisecond, 10*time.Millisecond, 40*time.Millisecond)
@@ -31,8 +32,7 @@ func (w *World) rejoinPolicy() rejoin.Policy {
 
 var errBusy = errors.New("keys are being moved, or put in order")
 
-// rejoin carries out the machine's request. The machine must not request a switch that an operator
-// has left out.
+// rejoin carries out a Rejoin. The machine must not request a switch that an operator has left out.
 func (s *Shell) rejoin(a chain.Rejoin) {
 	if s.World.leftOut[a.Switch] && s.World.Store.leader == s.election {
 		s.World.Contradicted = append(s.World.Contradicted, judge.Violation{Kind: judge.BroughtBack,
@@ -50,7 +50,7 @@ func (s *Shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
 	if members == nil || err != nil || s.World.Store.leader != s.election || op != s.lastSaid {
-		return // the change failed, or an operator has since set other members
+		return // the change failed, or an operator has set other members since
 	}
 	clear(s.World.leftOut)
 	for _, n := range s.World.Nodes {
@@ -60,13 +60,13 @@ func (s *Shell) leavesOut(op chain.OpID, err error) {
 	}
 }
 
-// Whole reports whether the chain has all its intended members.
+// Whole reports whether all intended members are in the chain.
 func (w *World) Whole() bool {
 	st := w.Controller().Status
 	return w.Serving() && (w.SettleFor == 0 || st.Length == len(st.Config.Members))
 }
 
-// Joins brings a switch that has left back into the network.
+// Joins brings a switch that has left the network back into it.
 func (s *Shell) Joins(n *Node) {
 	if !s.Alive || s.Deposed || !s.Left[n.Name] {
 		return

@@ -25,12 +25,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// This file is the simulator's counterpart of package controller: it carries out the actions of
-// chain.Machine on simulated switches, and reports back. The machine, the procedures (package ops;
-// package coroutine and target.go run them), the table entries (tableplan.Plan) and the packets are
-// the real ones.
+// This file is the simulator's counterpart of package controller. It carries out the actions of
+// chain.Machine on simulated switches, and reports the results to the machine. The machine, the
+// procedures (package ops), the table entries (tableplan.Plan) and the packets are the real ones.
+// Package coroutine and target.go run the procedures.
 
-// Shell is a controller process.
+// Shell is a simulated controller process.
 type Shell struct {
 	World    *World
 	Name     string
@@ -38,68 +38,71 @@ type Shell struct {
 	Alive    bool
 	origin   time.Duration // when the controller's clock was 0
 	rate     float64       // rate of the controller's clock, relative to real time
-	// rate of the clock by which it measures how long it may act as the leader
+	// leads is the rate of the clock by which the controller measures how long it may act as the
+	// leader.
 	leads   float64
 	Machine *chain.Machine
-	Devices []*Device // in the order of the switches
+	Devices []*Device // the controller's connections, in the order of the switches
 	tick    int       // number of the newest timer
 	Deposed bool
-	led     time.Duration // when it sent the last request that the store answered with "you lead"
+	led     time.Duration // when the controller last asked the store whether it leads, and the store said yes
 	savedAt time.Duration // when the last record will be written
-	Saving  int           // records that are being saved
-	Before  *chain.Record // the record that a power cut at present could restore; nil: none
+	Saving  int           // number of records that are being saved
+	Before  *chain.Record // the record that a power cut at present could restore; nil if there is none
 
 	port       uint16
 	dir        *keyspace.Directory
-	next       map[uint8]uint32     // the directory's counters, while a mutant makes it forget them
+	next       map[uint8]uint32     // the directory's counters while a mutant makes the directory forget them
 	waiting    map[uint16]*exchange // requests that wait for a reply, by port
 	ops        *ops.Chain           // procedures at switches
-	copies     *ops.Chain           // the procedures that copy; separate because of mutants
+	copies     *ops.Chain           // procedures that copy, kept apart because of mutants
 	process    *coroutine.Process   // the process in which the controller's procedures run
-	copying    *coroutine.Span      // the copy that is under way, or the last one
+	copying    *coroutine.Span      // the present or last copy
 	redriving  uint16               // the epoch of the last re-propagation
 	lastOp     chain.OpID
 	lastSaid   chain.OpID // the last operation by which an operator set the members
 	operations map[chain.OpID]*operation
-	// begun are the additions and removals that have begun. Some wait for the directory to be on
-	// record before the machine learns of them.
+	// begun holds the additions and removals that have begun. Some of them wait until the directory
+	// is on record, and the machine does not know them yet.
 	begun map[*operation]bool
-	// finished are the moves that have ended and are not yet on record.
+	// finished holds the moves that have ended and are not on record yet.
 	finished []*mover
-	// proposed has the members in operators' changes, and rejoins the sequence numbers of the
-	// machine's Rejoin requests, both by operation.
+	// proposed holds the members in operators' changes, by operation. rejoins holds the sequence
+	// numbers of the machine's Rejoin requests, by operation.
 	proposed map[chain.OpID][]string
 	rejoins  map[chain.OpID]uint64
-	Done     func(chain.OpID, error) // called at every operation's end
-	Status   chain.Status            // after the machine's last input
+	Done     func(chain.OpID, error) // called at the end of every operation
+	Status   chain.Status            // the machine's status after its last input
 	untidy   map[string]bool         // switches that have come up since their last tidying
-	tidying  map[wire.Key]bool       // keys whose entries tidying makes or drops
-	tidied   bool                    // switches and directory have been compared
+	tidying  map[wire.Key]bool       // keys whose entries tidying is inserting or deleting
+	tidied   bool                    // whether tidying has compared the switches with the directory
 
-	watching map[wire.Key]string // names, by KEY_ID
+	watching map[wire.Key]string // names of watched keys, by KEY_ID
 	Starved  Starvation
-	ShadowAt time.Duration            // the time since which the same switch is being brought in
+	ShadowAt time.Duration            // when the present recovery of a switch began
 	toldAt   map[uint16]time.Duration // when members first learned of the controller's sessions
 
 	pretended map[string]uint16 // the last epoch in which a mutant reported a switch as fenced
 
-	// switches that have left the network, and those of them that the machine no longer knows
+	// Left holds the switches that have left the network. forgotten holds those of them that the
+	// machine no longer knows.
 	Left, forgotten map[string]bool
 }
 
 // operation is a change of keys.
 type operation struct {
 	ops.Writes
-	running *coroutine.Span       // the step under way; nil: none
+	running *coroutine.Span       // the present step; nil if there is none
 	writes  map[wire.Key]*writing // writes that have been sent
-	// sent is called for each write that is sent; may be nil
+	// sent is called for each write that is sent. It may be nil.
 	sent func(call time.Duration)
-	// noted is called for each write that was answered; may be nil
+	// noted is called for each write that was answered. It may be nil.
 	noted func(key wire.Key, call time.Duration, version wire.Version)
 	done  func(error) // called at the operation's end; may be nil
 }
 
-// newOperation makes an operation on keys, all with the same value; nil: a tombstone.
+// newOperation makes an operation on keys, all with the same value. The value nil stands for a
+// tombstone.
 func newOperation(value []byte, keys ...keyspace.Key) *operation {
 	o := &operation{Writes: ops.Writes{Keys: keys}, writes: map[wire.Key]*writing{}}
 	for range keys {
@@ -115,8 +118,9 @@ type writing struct {
 	noted   bool
 }
 
-// The controller's own writer sessions are 1 to ControllerSessions. A session has at most one write
-// in flight. Clients' sessions begin above those that the program reserves for controllers.
+// ControllerSessions is the number of the controller's own writer sessions, which are 1 to
+// ControllerSessions. A session has at most one write in flight. Clients' sessions begin above
+// those that the program reserves for controllers.
 const ControllerSessions = 4
 
 // leasePort is the UDP source port of LEASEs, as in package controller.
@@ -133,8 +137,8 @@ var (
 // new leader assumes that its predecessor uses the same time.
 const Leading = 40 * time.Millisecond
 
-// runtime returns the runtime of procedures: if copies is set, of those that copy, otherwise of all
-// others.
+// runtime returns the runtime for procedures that copy, if copies is set, and otherwise the runtime
+// for all other procedures.
 func (s *Shell) runtime(copies bool) coroutine.Runtime {
 	return coroutine.Runtime{Process: s.process, EndsEarly: copies && s.World.Without.EndsEarly}
 }
@@ -157,7 +161,8 @@ func newShell(w *World, name string, election uint64) *Shell {
 		s.leads = w.slewed(w.leaders)
 	}
 	if w.Without.Margin {
-		s.rate *= 1.125 / 1.01 // this mutant's effect equals a margin of only a hundredth
+		// For this mutant, the effect is that of a margin of only a hundredth.
+		s.rate *= 1.125 / 1.01
 	}
 	w.Trace(name, "starts")
 	for _, n := range w.Nodes {
@@ -201,7 +206,7 @@ func (s *Shell) begin() {
 	o.Record = w.Store.Record
 	s.origin = w.Loop.Now
 	s.Machine = chain.New(o)
-	w.Store.settle() // unless a power cut has undone the last save
+	w.Store.settle() // settle the last save, unless a power cut has undone it
 	s.newDirectory(w.Store.Dir)
 	s.countKeys()
 	if ops.InUse(s.dir, shapes.ChainID) {
@@ -232,9 +237,9 @@ func (s *Shell) lead() {
 	})
 }
 
-// Kill ends the process, or its machine. Its messages in flight stay in flight. Its stored state
-// stays, except that a power cut may restore the record before the last one, if the controller does
-// not know yet that the last one is durable.
+// Kill ends the process, or its machine. Messages in flight stay in flight. The stored state stays,
+// except that a power cut may restore the record before the last one. That can happen only while
+// the controller does not know that the last record is durable.
 func (s *Shell) Kill() {
 	w := s.World
 	w.Trace(s.Name, "is killed")
@@ -259,7 +264,8 @@ func (s *Shell) Device(sw string) *Device {
 	return s.Devices[slices.IndexFunc(s.Devices, func(d *Device) bool { return d.Node.Name == sw })]
 }
 
-// Flush carries out the machine's actions until there are none, and schedules its next tick.
+// Flush carries out the machine's actions until the machine has none left, and schedules the
+// machine's next tick.
 func (s *Shell) Flush() {
 	for actions := s.Machine.Actions(); len(actions) > 0; actions = s.Machine.Actions() {
 		for _, a := range actions {
@@ -291,8 +297,8 @@ func (s *Shell) Flush() {
 	}
 }
 
-// checkWhole records a step on keys that the machine requests before an earlier controller's
-// recovery, or a configuration of this one, is complete.
+// checkWhole records a violation if the machine requests a step on keys too early. That is before
+// an earlier controller's recovery, or a configuration of this controller, is complete.
 func (s *Shell) checkWhole(a chain.Action) {
 	st := s.Machine.Status(s.Clock())
 	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.World.Contradicted) == 0 {
@@ -461,7 +467,8 @@ func (s *Shell) lease(a chain.Lease) {
 }
 
 // install writes a switch's part of a configuration: groups, the chain_config entry, and the
-// service address. Then it removes what nothing refers to any more. Packets pass between the steps.
+// service address. Then it removes objects to which nothing refers any more. Packets pass between
+// the steps.
 func (s *Shell) install(a chain.Install) {
 	d := s.Device(a.Switch)
 	n := d.Node
@@ -498,7 +505,7 @@ func (s *Shell) install(a chain.Install) {
 			if assignment.Filling() && s.World.Without.FillingUnmarked {
 				assignment.Head = a.Config.Members[0]
 			}
-			// An entry to change must exist, and an entry to insert must not.
+			// An entry that is changed must exist, and an entry that is inserted must not exist.
 			if strange = (n.Assignment == nil) != (d.part == nil) && !s.World.Without.Unseen; strange {
 				return
 			}
@@ -548,7 +555,7 @@ func (s *Shell) install(a chain.Install) {
 	})
 }
 
-// entryOf is the key_index entry of a key.
+// entryOf returns the key_index entry of a key.
 func (s *Shell) entryOf(k keyspace.Key) ops.Entry {
 	if s.World.Without.Open && !k.Hidden() || s.World.Without.Hidden && k.Hidden() {
 		return s.World.Shape.Layout.OpenEntry(k)
@@ -556,7 +563,7 @@ func (s *Shell) entryOf(k keyspace.Key) ops.Entry {
 	return s.World.Shape.Layout.Entry(k)
 }
 
-// entriesBy returns the function that makes the entries of keys, or of their aliases.
+// entriesBy returns the function that makes the key_index entries of keys, or of their aliases.
 func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	if alias {
 		return tableplan.AliasEntry
@@ -564,7 +571,7 @@ func (s *Shell) entriesBy(alias bool) func(keyspace.Key) ops.Entry {
 	return s.entryOf
 }
 
-// entries makes or deletes a key_index entry at a switch for each of an operation's keys.
+// entries inserts or deletes a key_index entry at a switch for each of an operation's keys.
 func (s *Shell) entries(op chain.OpID, attempt int, sw string, insert bool, of []keyspace.Key,
 	entry func(keyspace.Key) ops.Entry) {
 	d := s.Device(sw)
@@ -638,8 +645,8 @@ func (s *Shell) wrote(p, r *wire.Packet) {
 	}
 }
 
-// Propose asks the machine to change the configuration. A controller that has just started refuses
-// (0).
+// Propose asks the machine to change the configuration. It returns 0 if the controller has just
+// started and refuses.
 func (s *Shell) Propose(c chain.Change) chain.OpID {
 	if s.Machine == nil {
 		return 0
@@ -659,7 +666,7 @@ func (s *Shell) Propose(c chain.Change) chain.OpID {
 
 // ---- Packets of the controller ----
 
-// Later runs do after d if the controller is alive then.
+// Later runs do after d, if the controller is still alive.
 func (s *Shell) Later(d time.Duration, do func()) {
 	s.World.Loop.After(d, func() {
 		if s.Alive {
@@ -668,19 +675,19 @@ func (s *Shell) Later(d time.Duration, do func()) {
 	})
 }
 
-// frame wraps a packet for packet-out at a switch, packet-out header included.
+// frame wraps a packet in a packet-out for a switch, including the packet-out header.
 func (s *Shell) frame(d *Device, srcPort uint16, p *wire.Packet) []byte {
 	payload, err := p.Marshal(compiled.Profile)
 	Must(err)
 	f := wire.Frame{Src: netip.AddrPortFrom(s.World.Shape.Topology.Controller.Address, srcPort),
 		Dst: netip.AddrPortFrom(d.Node.Switch.Address, wire.Port)}
 	copy(f.EthernetDst[:], d.Node.Switch.MAC)
-	b, err := f.AppendTo([]byte{0, 0x40}, payload) // submit_to_ingress
+	b, err := f.AppendTo([]byte{0, 0x40}, payload) // the header sets submit_to_ingress
 	Must(err)
 	return b
 }
 
-// packetIn handles a packet from a switch, packet-in header included.
+// packetIn handles a packet-in from a switch, including the packet-in header.
 func (s *Shell) packetIn(d *Device, frame []byte) {
 	f, payload, err := wire.ParseFrame(frame[2:])
 	var p wire.Packet

@@ -7,22 +7,22 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// store survives controllers: it stands for etcd or a file. It knows the leader, and accepts
+// store stands for etcd or a file, and survives controllers. It knows the leader, and accepts
 // records only from the leader. It writes and reads its contents as the shipped store of its kind
-// does, so whatever the shipped store forgets is forgotten here as well.
+// does, so it loses whatever the shipped store would lose.
 type store struct {
 	w      *World
-	etcd   map[string]string // the keys in etcd; nil: the store is a file
-	Record *chain.Record     // replaced as a whole, never modified
+	etcd   map[string]string // the keys in etcd; nil if the store is a file
+	Record *chain.Record     // the record is replaced as a whole, and never modified
 	leader uint64            // the election id of the controller that started last
 	Dir    keyspace.Snapshot
-	// Renamed is a saved directory whose file is renamed and whose folder is not yet synced; nil:
-	// none.
+	// Renamed is a saved directory whose file is renamed, but whose folder is not synced yet. It is
+	// nil if there is none.
 	Renamed *savedDirectory
 }
 
-// savedDirectory is a directory being saved, with the moves that have ended in it: each is reported
-// when the directory is durable.
+// savedDirectory is a directory that is being saved, with the moves that have ended in it. When the
+// directory is durable, each of these moves is reported.
 type savedDirectory struct {
 	keyspace.Snapshot
 	finished []*mover
@@ -43,7 +43,7 @@ func (s *store) settle() {
 func (s *store) SetRecord(r *chain.Record)          { s.keep(r, s.Dir) }
 func (s *store) setDirectory(dir keyspace.Snapshot) { s.keep(s.Record, dir) }
 
-// keep writes a state to the store's format, and reads it back.
+// keep writes a state in the store's format, and reads it back.
 func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 	state := &saved.State{Version: saved.Version, Directory: dir, Chains: map[string]chain.Record{}}
 	if record != nil {
@@ -69,7 +69,7 @@ func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 	s.w.noteOffsets(s.Dir)
 }
 
-// transactionSize makes etcd store a state in several transactions.
+// transactionSize is so small that etcd stores a state in several transactions.
 const transactionSize = 5
 
 func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
@@ -94,7 +94,7 @@ func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {
 	return m.State()
 }
 
-// noteOffsets notes the recorded offsets of keys: lookups of a name return them.
+// noteOffsets notes the recorded offsets of keys, which lookups of a name return.
 func (w *World) noteOffsets(dir keyspace.Snapshot) {
 	for _, k := range dir.Keys {
 		if k.State == keyspace.Placed && k.Alias == 0 && k.Name == k.FinalName() {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 )
 
-// opsTarget is an ops.Target: a controller's access to a switch. It also disables those rules of
+// opsTarget is an ops.Target, by which a controller accesses a switch. It also disables rules of
 // the procedures that a mutant removes.
 type opsTarget struct {
 	*Device
@@ -82,8 +82,8 @@ func (t *opsTarget) Cells(ctx context.Context, name string, cells []int) ([][]by
 	return out, nil
 }
 
-// mistake applies the mutants' mistakes to versions that were read: the first half of each cell is
-// the committed version, the second half the latest.
+// mistake applies the mutants' mistakes to versions that were read. The first half of each cell is
+// the committed version, and the second half is the latest version.
 func (t *opsTarget) mistake(cells []int, out [][]byte) {
 	r := &t.Shell.World.Without
 	for i, b := range out {

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// tracing reports whether the timeline is wanted. Because a timeline costs more than the rest of a
-// run, a run is repeated to get one.
+// tracing reports whether the run has a timeline. A timeline costs more than the rest of a run. So
+// runs have none, and a run is repeated to get one.
 func (w *World) tracing() bool { return w.onLine != nil }
 
 // Trace writes a line of the timeline.
@@ -26,8 +26,8 @@ func (w *World) TraceKey(key wire.Key, who, format string, args ...any) {
 	}
 }
 
-// trace writes what a switch did with a packet: the packet, the event it was counted as, and what
-// came out.
+// trace writes what a switch did with a packet: the packet, the event as which the switch counted
+// it, and the packets that came out.
 func (n *Node) trace(port uint32, frame []byte, before *[events]uint64) {
 	var after [events]uint64
 	n.events(&after)
@@ -68,7 +68,8 @@ func (n *Node) trace(port uint32, frame []byte, before *[events]uint64) {
 	n.w.onLine(l)
 }
 
-// packetOf decodes the packet in a frame. If there is none, the packet's operation is invalid.
+// packetOf decodes the packet in a frame. If the frame contains none, the packet's operation is
+// invalid.
 func packetOf(frame []byte) *wire.Packet {
 	p := new(wire.Packet)
 	if _, payload, err := wire.ParseFrame(frame); err == nil {

@@ -18,27 +18,27 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Watches. In half of the runs a server at some host watches the committed writes of all keys at
-// times, and of none at other times. The server's own rules are in nodeapi/watch/watchrules, and
-// proven there. They rely on the following, which is checked here. A NOTIFY's version was committed
-// before the NOTIFY arrived, so no read that begins later finds a lower one (ahead). Nobody sees
-// another value of that version. Watches harm no member. When all faults have ended, every commit
-// is notified.
+// In half of the runs, a server at some host watches the committed writes of all keys at times, and
+// of no keys at other times. The server's own rules are in nodeapi/watch/watchrules, and proven
+// there. They rely on the following properties, which are checked here. A NOTIFY's version was
+// committed before the NOTIFY arrived, so no read that begins later finds a lower version (ahead).
+// Nobody sees another value of that version. Watches harm no member. When all faults have ended,
+// every commit is notified.
 
-// The server's UDP port, and the time that a commit has to reach the server when all faults have
-// ended.
+// These constants are the server's UDP port, and the time within which a commit must reach the
+// server when all faults have ended.
 const (
 	watchPort  = 30001
 	toldWithin = 2 * time.Second
 )
 
-// watcher is the server.
+// watcher is the server that watches keys.
 type watcher struct {
 	h     *topology.Host
-	heard map[wire.Key]wire.Version // by name: the newest version that the server was notified of
+	heard map[wire.Key]wire.Version // for each name, the newest version of which the server was notified
 }
 
-// Watches starts a watching server, in half of the runs.
+// In half of the runs, Watches starts a watching server.
 func (w *World) Watches(seed uint64) {
 	d := clockwork.NewDice(seed, clockwork.DiceWatch)
 	if !d.Chance(0.5) {
@@ -55,7 +55,7 @@ func (w *World) Watches(seed uint64) {
 	renew()
 }
 
-// watch sets what the server watches: all present keys, or none.
+// watch sets which keys the server watches: all present keys, or none.
 func (s *Shell) watch(all bool) {
 	keys := map[wire.Key]string{}
 	for _, k := range s.World.Keys {
@@ -100,7 +100,7 @@ func (s *Shell) watchSoon(d *Device) {
 		}
 		add(func() { n.setWatchKeys(want.Keys) })
 		add(func() { n.setWatchChain(want.Chain) })
-		d.each(steps, func(error) { done() }) // if the connection ends, the next one writes the watches again
+		d.each(steps, func(error) { done() }) // if the connection ends, the next connection writes the watches again
 	})
 }
 

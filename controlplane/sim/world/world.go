@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// World is one run: a network with its switches, controllers and clients, and the time.
+// World is one run. It holds a network with its switches, controllers and clients, and the time.
 type World struct {
 	Program *compiled.Program
 	Without rules.Removed
 	Shape   *shapes.Shape
 	Loop    clockwork.Loop
 	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
-	Control clockwork.Dice // draws delays of controllers, and clocks
+	Control clockwork.Dice // draws the delays of controllers' messages, and the rates of clocks
 	onLine  func(logbook.Line)
 	Cover   logbook.Coverage
 	Packets int
@@ -35,7 +35,7 @@ type World struct {
 	byName       map[string]*Node
 	hosts        map[*topology.Host]*host
 	base         [][]compiled.Entry
-	leases       [][]compiled.Entry // by switch: entries that lease sessions to hosts
+	leases       [][]compiled.Entry // entries that lease sessions to hosts, by switch
 	serviceTake  compiled.Entry
 	serviceRoute compiled.Entry
 
@@ -44,16 +44,18 @@ type World struct {
 	Store       store
 	Members     []string // the members that a topology file would name
 	Lease       time.Duration
-	EpochFloor  uint16 // the last epoch of the chain that had the slots before
+	EpochFloor  uint16 // the last epoch of the earlier chain that used the same slots
 	ShortAfter  time.Duration
-	ShortLease  time.Duration // lease length while nothing is late; 0: there are no leases
-	// how long controllers wait for unreachable members; 0: an operator removes the members
+	ShortLease  time.Duration // lease length while nothing is late; 0: leases have their usual length
+	// Patience is how long controllers wait for unreachable members. If it is 0, an operator
+	// removes such members.
 	Patience    time.Duration
-	OnlyStarved bool            // controllers are starved, and nothing else is wrong
-	SettleFor   time.Duration   // how long lost members must be steady before they return; 0: they do not return
-	leftOut     map[string]bool // switches that operators have left out
-	// Late is the delay, after the network works again, of messages on connections that were given
-	// up; 0: the delay, and whether they arrive, is random
+	OnlyStarved bool // whether starved controllers are the only fault
+	// how long lost members must be steady before they return; 0: they do not return by themselves
+	SettleFor time.Duration
+	leftOut   map[string]bool // switches that operators have left out
+	// Late is how long messages on connections that were given up are delayed after the network
+	// works again. If it is 0, it is random whether and when they arrive.
 	Late         time.Duration
 	Disorder     disorder
 	Peeks        peeks
@@ -62,43 +64,44 @@ type World struct {
 	CallTimeout  time.Duration  // time limit of controllers' calls
 	ControlDelay time.Duration  // mean of the random delay of a controller's messages
 	SlowDisk     float64        // probability that the store is slow
-	Drift        float64        // largest deviation of clocks' rates, either way
-	slews        bool           // clocks are slewed
-	leaders      clockwork.Dice // draws the rates of leaders' clocks, if slewed
+	Drift        float64        // largest deviation of clocks' rates from 1, up or down
+	slews        bool           // whether clocks are slewed
+	leaders      clockwork.Dice // draws the rates of leaders' clocks, if these are slewed
 	Disk         clockwork.Dice // draws the fate of records that are saved
-	BadDisk      float64        // probability that the store fails; it then has the new record or the one before
-	PowerCuts    float64        // probability that a kill during a save brings the earlier record back
+	BadDisk      float64        // probability that a save fails, which leaves the new record or the one before
+	PowerCuts    float64        // probability that a kill during a save restores the earlier record
 
 	// the first KEY_ID of each key, which serves as its name
 	Keys         []wire.Key
 	Incarnations map[wire.Key]judge.Incarnation // name and number of each KEY_ID so far
-	// by KEY_ID: the name's version is a KEY_ID's version plus the offset
+	// Offsets holds an offset for each KEY_ID. The name's version is the KEY_ID's version plus this
+	// offset.
 	Offsets   map[wire.Key]uint64
 	Emptied   bool  // all keys are removed, and stay removed for a while
 	Order     []int // order in which keys are placed again
 	PlacesAll bool  // all keys are being placed again
 	Moving    bool  // keys are moved, or removed and placed again
-	// removed keys are not placed again before this time
+	// GoneUntil is the time before which removed keys are not placed again.
 	GoneUntil   time.Duration
-	slotsSaid   map[wire.Key]*slotSaid // clients' answers about slots, by KEY_ID
-	opened      map[wire.Key]bool      // KEY_IDs whose entries are open to clients, or being opened
+	slotsSaid   map[wire.Key]*slotSaid // clients' answers that a KEY_ID has no slot, by KEY_ID
+	opened      map[wire.Key]bool      // KEY_IDs whose entries are open to clients, or are being opened
 	Clients     []*Client
 	History     judge.History
 	lastPort    uint16
 	LastSession uint16
-	// by session id: when a session is leased again, the request number to which its records at the
-	// switches are reset
+	// begun holds, by session id, the request number to which the switches' records are reset when
+	// the session is leased again.
 	begun        map[uint16]uint32
 	lastValue    int
 	Attacked     bool  // a hostile host exists
-	Worker       *Node // a hostile worker; nil: there is none
+	Worker       *Node // a hostile worker; nil if there is none
 	Intrusions   []judge.Violation
-	Contradicted []judge.Violation // violations that were found during the run, not in the history
+	Contradicted []judge.Violation // violations that were found during the run, and not in the history
 	Overheard    *overheard
-	watcher      *watcher // nil: nobody watches
+	watcher      *watcher // the server that watches keys; nil if there is none
 }
 
-// Node finds a switch by its name; nil: there is none.
+// Node returns the switch with the given name, or nil if there is none.
 func (w *World) Node(name string) *Node { return w.byName[name] }
 
 // ClockRate draws a clock's rate, close to 1.
@@ -112,7 +115,7 @@ func (w *World) ClockRate() float64 {
 // Controller returns the controller that was started last.
 func (w *World) Controller() *Shell { return w.Controllers[len(w.Controllers)-1] }
 
-// StartController starts a controller, which takes over from those before it.
+// StartController starts a controller, which takes over from earlier controllers.
 func (w *World) StartController() *Shell {
 	n := len(w.Controllers) + 1
 	s := newShell(w, fmt.Sprintf("controller%d", n), uint64(n))
@@ -176,7 +179,8 @@ func (w *World) HostLinks(n *Node) []link {
 	return out
 }
 
-// KillNode kills a switch as kill -9 does: its state is lost. Its connections break at once.
+// KillNode kills a switch as kill -9 does. The switch's state is lost, and its connections break at
+// once.
 func (w *World) KillNode(n *Node) {
 	w.Trace("fault", "%s is killed", n.Name)
 	n.kill()
@@ -195,10 +199,11 @@ func (w *World) StartNode(n *Node) {
 	n.Start()
 }
 
-// Good reports whether a switch can keep the chain's data: it is a member, it has the data, and the
-// controller reaches it. The controller may give up an unreachable member at any moment, so such a
-// member counts as failed. It also counts as failed for one lease after it can be reached again,
-// because until its first answer the controller may give it up for answers that were missing.
+// Good reports whether a switch can preserve the chain's data. Such a switch is a member, has the
+// data, and can be reached by the controller. The controller may give up an unreachable member at
+// any moment, so such a member counts as failed. It also counts as failed for one lease after it
+// can be reached again, because the controller may give it up for missing answers until its first
+// answer arrives.
 func (w *World) Good(n *Node) bool {
 	d := w.Controller().Devices[n.Index]
 	if n.backAt > 0 && w.Loop.Now < n.backAt+w.Store.Record.Config.Lease || w.Loop.Now < n.doubtful {
@@ -209,19 +214,19 @@ func (w *World) Good(n *Node) bool {
 		!w.Controller().Left[n.Name]
 }
 
-// Spare reports whether there is a good switch besides n, so that n may fail: the protocol survives
+// Spare reports whether there is a good switch besides n, so that n may fail. The protocol survives
 // failures as long as one good switch remains.
 func (w *World) Spare(n *Node) bool {
 	for _, s := range w.Controllers {
 		if s.Alive && s.Saving > 0 {
-			return false // the next members are being decided
+			return false // while a record is being saved, the next members are not known
 		}
 	}
 	return slices.ContainsFunc(w.Nodes, func(x *Node) bool { return x != n && w.Good(x) })
 }
 
-// Isolate cuts a switch off from all controllers, but not from clients; the controllers notice
-// after a while.
+// Isolate cuts a switch off from all controllers, but not from clients. The controllers notice
+// after the duration notice.
 func (w *World) Isolate(n *Node, notice time.Duration) {
 	w.Trace("fault", "%s is cut off from the controller", n.Name)
 	n.Isolated = true
@@ -230,7 +235,7 @@ func (w *World) Isolate(n *Node, notice time.Duration) {
 	}
 }
 
-// Engines are the interpreters. Runs use an interpreter one after the other.
+// Engines holds the interpreters. Runs use an interpreter one after the other.
 type Engines []*engine
 
 // New makes a network in which nothing has been started. The rules in without are disabled.

@@ -22,9 +22,9 @@ import (
 // count is the number of times that s occurs in a program's output.
 func count(errs *syncbuffer.Buffer, s string) int { return strings.Count(errs.String(), s) }
 
-// TestOutOfDescriptors: a program that is out of file descriptors reports it once and counts it. It
-// still serves connected clients, wastes no processor time on the waiting ones, and accepts them as
-// soon as it can.
+// TestOutOfDescriptors checks that a program without free file descriptors logs this once and
+// counts it. The program still serves connected clients, and wastes no processor time on waiting
+// ones. It accepts waiting clients as soon as descriptors are free.
 func TestOutOfDescriptors(t *testing.T) {
 	errs := &syncbuffer.Buffer{}
 	cmd, at := startProgram(t, errs)
@@ -46,7 +46,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	var others []net.Conn
-	for range 20 { // the kernel accepts them; the program lacks descriptors for all
+	for range 20 { // the kernel accepts these connections, but the program lacks descriptors for them
 		c, err := net.Dial("tcp", u.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		poll.Until(t, 20*time.Second, what, so)
 	}
 	until("it says so", func() bool { return count(errs, "clients cannot connect") > 0 })
-	// Processor time, in hundredths of a second.
+	// used returns the program's processor time in hundredths of a second.
 	used := func() int {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 
 const (
 	etcdWait  = 5 * time.Second // timeout for etcd's first answer
-	trainWait = 5 * time.Minute // timeout for the whole work; an export of 400 KB takes seconds
+	trainWait = 5 * time.Minute // timeout for the whole training; an export of 400 KB takes seconds
 )
 
 // dictionary is the command that manages the dictionaries for compressing values.

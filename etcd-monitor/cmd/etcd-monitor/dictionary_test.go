@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestDictionary: a dictionary that is trained from an export is stored in etcd for the gateways,
-// each under its own version.
+// TestDictionary checks that dictionaries are trained from an export and stored in etcd for the
+// gateways. Each dictionary has its own version.
 func TestDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	const export = "../../../experiments/data/etcd-export.json"
@@ -67,7 +67,7 @@ func TestDictionaryMistakes(t *testing.T) {
 	}
 }
 
-// TestNewDictionary: a gateway uses a dictionary as soon as it is in etcd.
+// TestNewDictionary checks that a gateway uses a dictionary as soon as etcd has it.
 func TestNewDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)

@@ -22,10 +22,10 @@ import (
 const (
 	exitOK       = 0 // ended by SIGTERM or SIGINT
 	exitFailed   = 1 // something went wrong while it ran
-	exitBadInput = 2 // the command line, or the files that it names
+	exitBadInput = 2 // mistake in the command line or in a file that it names
 )
 
-// badInput marks an error in the command line or in a file that it names.
+// badInput marks an error that is due to the command line or a file that it names.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }

@@ -32,8 +32,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestMistakes: mistakes on the command line are found before anything starts, and the message
-// names the remedy.
+// TestMistakes checks that mistakes on the command line are found before anything starts, and that
+// the message names the remedy.
 func TestMistakes(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
@@ -104,14 +104,14 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// ready runs the command until end is called. It returns the command's first line; end returns its
-// exit code.
+// ready starts the command, and returns its first line and the function end. end stops the command
+// and returns its exit code.
 func ready(t *testing.T, args ...string) (line string, end func() int) {
 	t.Helper()
 	return readyLogging(t, new(syncbuffer.Buffer), args...)
 }
 
-// readyLogging is ready with a buffer for the command's log.
+// readyLogging is like ready, but it also writes the command's log to errs.
 func readyLogging(t *testing.T, errs *syncbuffer.Buffer, args ...string) (line string, end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -152,8 +152,8 @@ func endpoint(t *testing.T, line string) string {
 	return m[1]
 }
 
-// TestEmbedded: without arguments the command starts an etcd. Data survive a restart, metrics count
-// requests, and a signal ends the command even with an open watch.
+// TestEmbedded checks that the command without arguments starts an etcd. Data survives a restart,
+// and metrics count requests. A signal ends the command even if a watch is open.
 func TestEmbedded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := []string{"--data-dir", dir, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}
@@ -197,7 +197,8 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-// TestBeforeEtcd: a gateway can start before its etcd; clients wait for etcd as long as they like.
+// TestBeforeEtcd checks that a gateway can start before its etcd. Clients then wait for etcd until
+// their own deadline.
 func TestBeforeEtcd(t *testing.T) {
 	a := testport.Free(t)
 	var log syncbuffer.Buffer
@@ -228,7 +229,8 @@ func TestBeforeEtcd(t *testing.T) {
 	logs("etcd answers")
 }
 
-// TestUnverified: an etcd with an untrusted certificate is used only if the flag for it is given.
+// TestUnverified checks that the gateway uses an etcd with an untrusted certificate only if the
+// flag for that is given.
 func TestUnverified(t *testing.T) {
 	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "", "nobody.example")
 	etcd := etcdtest.New(t, 1, etcdtest.Options{TLS: transport.TLSInfo{CertFile: certs.CertFile,
@@ -247,9 +249,9 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
-// TestController: with a controller this process serves the key-value service. While no key is
-// placed, or the controller does not answer, all requests go to etcd. Clients cannot write the
-// gateways' own keys.
+// TestController checks a gateway with a controller, which serves the key-value service itself. All
+// requests go to etcd while no key is placed or the controller does not answer. Clients cannot
+// write the gateways' own keys.
 func TestController(t *testing.T) {
 	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "[]")
@@ -292,9 +294,9 @@ func TestController(t *testing.T) {
 	}
 }
 
-// TestAuthentication: with etcd's authentication clients read and write what their roles permit.
-// The roles must also permit reading the gateways' own keys, because writes are conditional on
-// these.
+// TestAuthentication checks that with etcd's authentication, clients can do what their roles
+// permit. The roles must also permit reading the gateways' own keys, because writes are conditional
+// on these keys.
 func TestAuthentication(t *testing.T) {
 	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "[]")
@@ -365,8 +367,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// TestServing: clients must use the configured TLS versions and cipher suites; the metrics include
-// the gateway's own; clients see a namespace.
+// TestServing checks that clients must use the configured TLS versions and cipher suites. It also
+// checks that the metrics include the gateway's own, and that clients see only their namespace.
 func TestServing(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")

@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// startProgram builds the program and runs it with an etcd in front of which it stands, until the
-// test is over. It returns the address of the program's API.
+// startProgram builds the program and runs it as a gateway in front of an etcd, until the test
+// ends. It returns the address of the program's API.
 func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "etcd-monitor")
@@ -51,14 +51,14 @@ func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	return cmd, endpoint(t, s.Text())
 }
 
-// TestMemory reads an increasing number of different keys through the program: its memory grows by
-// less than 64 MB, and hardly at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run. The short run,
-// too, has many times more keys than the 8,192 that have counters.
+// TestMemory reads more and more different keys through the program. The program's memory must grow
+// by less than 64 MB. NETCRAQ_MEMORY_KEYS=1000000 selects the long run. The short run, too, reads
+// many times more keys than the 8,192 keys that have counters.
 func TestMemory(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: the client and etcd take minutes with the race detector; make test runs it without")
 	}
-	const limit = 64 << 10 // KiB
+	const limit = 64 << 10 // limit of the program's growth in KiB
 	keys := 30_000
 	if s := os.Getenv("NETCRAQ_MEMORY_KEYS"); s != "" {
 		var err error

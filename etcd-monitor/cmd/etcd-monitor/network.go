@@ -18,17 +18,18 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-const etcdTxnOps = 128 // equals embed.DefaultMaxTxnOps, without importing etcd's server
+const etcdTxnOps = 128 // equals embed.DefaultMaxTxnOps; importing embed would add etcd's server to the program
 
-// network is the key-value service that reads placed keys from the network, and its connections.
+// network is the key-value service that reads placed keys from the switches. It also has the
+// service's connections.
 type network struct {
 	*service.Service
-	etcd   *clientv3.Client // client with the gateway's own user, if it has one
-	nobody *clientv3.Client // client without a user
+	etcd   *clientv3.Client // client with the gateway's own user, if one is configured
+	nobody *clientv3.Client // client that sends no user
 }
 
-// openNetwork makes the key-value service. It waits for etcd: without the list of placed keys the
-// service could neither read nor write any key.
+// openNetwork makes the key-value service. It waits for etcd, because the service needs the list of
+// placed keys for every read and write.
 func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest,
 	metrics *hotkeys.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
 	level := zap.WarnLevel
@@ -52,7 +53,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Owner:      fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()),
 		RoundTrip:  metrics.Network, Keeper: true, SealAge: o.sealAge, Log: log, Detail: detail,
 	}
-	if o.ownEtcd { // its limit is higher
+	if o.ownEtcd { // the gateway's own etcd has a higher limit
 		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
 	}
 	for said := false; ; said = true {
@@ -75,7 +76,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	}
 }
 
-// tryNetwork makes one attempt to read from etcd what the service needs.
+// tryNetwork tries once to read from etcd what the service needs.
 func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cfg service.Config) (
 	*network, error) {
 	connecting, cancel := context.WithTimeout(ctx, etcdWait)
@@ -93,7 +94,7 @@ func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cf
 	return &network{Service: s, etcd: etcd}, nil
 }
 
-// Close ends the background work. All requests must have ended before.
+// Close ends the background work. The caller must first wait for the end of all requests.
 func (n *network) Close() {
 	n.Service.Close()
 	n.etcd.Close()

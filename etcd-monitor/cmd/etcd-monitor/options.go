@@ -30,10 +30,10 @@ import (
 
 // options are the command-line options.
 type options struct {
-	file      string // file with flags
+	file      string // file that contains further flags
 	endpoints []string
 	sync      time.Duration
-	discovery struct { // DNS discovery of the endpoints
+	discovery struct { // DNS discovery of etcd's endpoints
 		domain, name string
 		insecure     bool
 	}
@@ -63,13 +63,13 @@ type options struct {
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
 	controller  string
-	token       string // file with the controller's token for TCP
+	token       string // file with the token for connecting to the controller over TCP
 	sealAge     time.Duration
 	prefix      string
-	controllers []string // the prefixes of the controllers' keys
+	controllers []string // prefixes of the controllers' keys in etcd
 	user        string
-	password    string // file with the password
-	secret      string // content of that file
+	password    string // file with the password of the gateway's user
+	secret      string // content of the password file
 
 	topKeys  int
 	logLevel string
@@ -126,8 +126,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// flagsOfEtcd are the flags of all commands: etcd's endpoints, the user, and the prefix of the
-// gateways' own keys.
+// flagsOfEtcd defines the flags that all commands have: etcd's endpoints, the user, and the prefix
+// of the gateways' own keys.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
 	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "interval at which the member list is read from etcd and replaces --endpoints (0: never)")
@@ -143,12 +143,13 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the controller and all gateways need the same")
 }
 
-// flagReserved adds the flag of commands that distinguish clients' keys from the project's own.
+// flagReserved defines the flag for commands that distinguish clients' keys from the project's own
+// keys.
 func (o *options) flagReserved(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as their --etcd-prefix sets them. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
-// reserved returns the keys that clients may not use.
+// reserved returns the set of keys that clients must not use.
 func (o *options) reserved() reserved.Keys {
 	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
 }
@@ -176,7 +177,7 @@ func (o *options) checkOwn() error {
 	return nil
 }
 
-// check finds mistakes before anything is started. Its errors name the remedy.
+// check finds mistakes in the options before anything is started. Its errors name the remedy.
 func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	fail := func(format string, a ...any) (slog.Level, []url.URL, error) {
 		return level, nil, badInput{fmt.Errorf(format, a...)}
@@ -302,7 +303,7 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	return level, listen, nil
 }
 
-// checkUpstream checks the options about etcd.
+// checkUpstream checks the options for connecting to etcd.
 func (o *options) checkUpstream() error {
 	if o.sync < 0 || o.sync > 0 && o.sync < time.Second {
 		return fmt.Errorf("--endpoints-auto-sync-interval %v: give a second or more, or 0 for never", o.sync)
@@ -330,7 +331,7 @@ func (o *options) checkUpstream() error {
 				return fmt.Errorf("--endpoints %q: give URLs, or HOST:PORT", e)
 			}
 			if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" {
-				e = "https://" + e // the form of etcdctl
+				e = "https://" + e // etcdctl adds this scheme, too
 			} else {
 				e = "http://" + e
 			}
@@ -360,7 +361,7 @@ func (o *options) checkUpstream() error {
 	return nil
 }
 
-// checkVersions parses the options about TLS for clients.
+// checkVersions parses the TLS options for clients' connections.
 func (o *options) checkVersions() error {
 	var err error
 	if o.clients.MinVersion, err = tlsutil.GetTLSVersion(o.tls.min); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 )
 
-// startEmbedded starts the etcd in this process. Its log goes to a file, because at its end it logs
-// errors that are harmless.
+// startEmbedded starts the etcd in this process. The etcd's log goes to a file, because etcd logs
+// harmless errors when it ends.
 func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	if o.dataDir == "" {
 		o.dataDir = defaultDataDir
@@ -21,7 +21,7 @@ func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
-	if o.controller != "" { // clients get etcd's own limits, and the gateway has room for its additions
+	if o.controller != "" { // the gateway adds operations to clients' requests, so etcd's limits are raised for it
 		cfg.Adjust = func(c *embed.Config) {
 			c.MaxTxnOps += guarded.MoreTxnOps
 			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes

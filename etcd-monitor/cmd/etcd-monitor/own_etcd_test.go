@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// TestSlim: with the tag slim, which make run uses, the program is built without etcd's server. It
-// refuses options that need that server.
+// TestSlim checks that the tag slim builds the program without etcd's server. Such a program
+// refuses options that need the server. make run uses this tag.
 func TestSlim(t *testing.T) {
 	if etcdTxnOps != embed.DefaultMaxTxnOps {
 		t.Errorf("etcd allows %d operations in a transaction", embed.DefaultMaxTxnOps)

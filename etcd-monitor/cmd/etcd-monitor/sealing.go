@@ -16,7 +16,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
-// sealing is the command for the keys that seal the cells of placed keys.
+// sealing is the command that manages the sealing keys. Gateways use these keys to seal the content
+// of placed keys in the switches.
 func sealing(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal",
@@ -82,7 +83,7 @@ etcd answers for them meanwhile.`,
 	return cmd
 }
 
-// withSeals calls what with the sealing keys in etcd.
+// withSeals calls the function what with the sealing keys that etcd stores.
 func (o *options) withSeals(ctx context.Context, what func(context.Context, *seal.Keys) error) error {
 	if err := o.checkEtcd(); err != nil {
 		return err
@@ -95,7 +96,7 @@ func (o *options) withSeals(ctx context.Context, what func(context.Context, *sea
 	})
 }
 
-// checkEtcd checks the flags for the gateways' etcd.
+// checkEtcd checks the flags for connecting to the gateways' etcd.
 func (o *options) checkEtcd() error {
 	if o.endpoints == nil {
 		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
@@ -108,7 +109,8 @@ func (o *options) checkEtcd() error {
 	return nil
 }
 
-// withEtcd calls what with a client of the gateways' etcd. The context has a short timeout.
+// withEtcd calls the function what with a client of the gateways' etcd. The context ends after a
+// short time.
 func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clientv3.Client) error) error {
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
 	if err != nil {

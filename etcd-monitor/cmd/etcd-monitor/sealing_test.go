@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestSealCommands: an operator can list the sealing keys by number, and replace them. The output
-// contains no secrets. Gateways notice a new key at once.
+// TestSealCommands checks that an operator can list the sealing keys by number, and replace them.
+// The output must not contain secrets. Gateways notice a new key at once.
 func TestSealCommands(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)

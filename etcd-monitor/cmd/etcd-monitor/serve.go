@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	startTime = time.Minute     // for the embedded etcd's start; a long log takes some seconds
-	graceTime = 5 * time.Second // for requests in progress at the end
-	gcPercent = 400             // garbage, in percent of live memory, that triggers a collection
+	startTime = time.Minute     // timeout for the embedded etcd's start; a long log takes some seconds
+	graceTime = 5 * time.Second // time that requests in progress get to finish when the gateway ends
+	gcPercent = 400             // amount of garbage, in percent of live memory, that triggers a collection
 )
 
 // serve runs the gateway until ctx ends.
@@ -45,7 +45,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	// fails runs what, and ends the gateway when it returns.
+	// fails runs what in the background. If what fails, the gateway ends.
 	fails := func(what func() error) {
 		running.Go(func() {
 			if err := what(); err != nil {
@@ -55,9 +55,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	}
 
 	if os.Getenv("GOGC") == "" && o.endpoints != nil {
-		// A gateway has little live memory, so with the default it would collect garbage all the
-		// time, which takes a sixth of the cost of a read. (An etcd in this process has much live
-		// memory.)
+		// A gateway has little live memory. With the default setting it would collect garbage all
+		// the time, which costs a sixth of a read. With an etcd in this process there is much live
+		// memory.
 		debug.SetGCPercent(gcPercent)
 	}
 	where := "etcd at " + strings.Join(o.endpoints, ",")
@@ -168,7 +168,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 
 // ownEtcd is an etcd in this process.
 type ownEtcd interface {
-	Endpoint() string  // clients' URL
-	Err() <-chan error // receives an error that has ended it
+	Endpoint() string  // URL for clients of the etcd
+	Err() <-chan error // receives the error with which etcd has ended
 	Close()
 }

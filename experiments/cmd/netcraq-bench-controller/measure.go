@@ -126,6 +126,8 @@ func (b *bench) setUp() error {
 	if b.f, err = newFabric(b.o.switches, b.o.chains, b.o.members, program, b.o.lease); err != nil {
 		return err
 	}
+	b.r.Switches, b.r.Chains, b.r.Lease = b.o.switches, len(b.f.spec.Chains), b.o.lease
+	b.r.Members = b.f.inChains()
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -83,8 +83,6 @@ func (b *bench) start(ctx context.Context) error {
 	if err := b.leader.until(ctx, "ready:"); err != nil {
 		return err
 	}
-	b.r.Switches, b.r.Chains, b.r.Lease = b.o.switches, len(b.f.spec.Chains), b.o.lease
-	b.r.Members = b.f.inChains()
 	b.r.Ready = since(began)
 	s, err := b.settle(ctx)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command netcraq-bench-pipelets measures the time that a record takes from a source to its
-// clients, each of which computes something different from it. The clients poll the source, or are
-// pipelets (make bench-pipelets).
+// Command netcraq-bench-pipelets measures how long a record takes from a source to its clients,
+// which compute different results from it. The clients either poll the source or are pipelets (make
+// bench-pipelets).
 //
 // Source and destination are separate etcd processes. The source is behind a proxy that counts
 // bytes. A record is a JSON object with the time of its put. Each row that a client writes contains
@@ -34,16 +34,17 @@ import (
 
 // Result is the result of a run.
 type Result struct {
-	Way       string             `json:"way"`
-	Clients   int                `json:"clients"`
-	Records   int                `json:"records"`   // number of puts
-	Arrivals  int                `json:"arrivals"`  // number of arrivals at all clients
-	Expected  int                `json:"expected"`  // expected number of arrivals
-	Millis    []float64          `json:"millis"`    // percentiles 1 to 100 of the time from put's call to the watcher
-	Bytes     uint64             `json:"bytes"`     // bytes read from the source
-	Stored    uint64             `json:"stored"`    // bytes of the keys and values that were put
+	Way      string `json:"way"`
+	Clients  int    `json:"clients"`
+	Records  int    `json:"records"`  // number of puts
+	Arrivals int    `json:"arrivals"` // number of arrivals at all clients together
+	Expected int    `json:"expected"` // number of arrivals that are expected
+	// percentiles 1 to 100 of the time in milliseconds from the put to the watcher
+	Millis    []float64          `json:"millis"`
+	Bytes     uint64             `json:"bytes"`     // number of bytes read from the source
+	Stored    uint64             `json:"stored"`    // total size in bytes of the keys and values that were put
 	CPU       map[string]float64 `json:"cpu"`       // processor time in seconds, by process, during the measurement
-	Seconds   float64            `json:"seconds"`   // duration of the measurement
+	Seconds   float64            `json:"seconds"`   // duration of the measurement in seconds
 	Committed int                `json:"committed"` // number of keys written at the destination
 	Busy      float64            `json:"busy"`      // utilization of the machine's processors, 0 to 1
 }
@@ -112,7 +113,7 @@ func (p *processes) end() {
 	}
 }
 
-// etcd starts an etcd.
+// etcd starts an etcd process.
 func (p *processes) etcd(dir string) (*exec.Cmd, string, error) {
 	c, _ := p.start(os.Args[0], "etcd", dir)
 	out, err := c.StdoutPipe()
@@ -127,7 +128,7 @@ func (p *processes) etcd(dir string) (*exec.Cmd, string, error) {
 	return c, strings.TrimSpace(string(line[:n])), err
 }
 
-// proxy forwards connections to an address, and counts the bytes that come from there.
+// proxy forwards connections to an address, and counts the bytes that come from that address.
 func proxy(to string) (addr string, from *atomic.Uint64, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -173,12 +174,13 @@ func proxy(to string) (addr string, from *atomic.Uint64, err error) {
 
 // record is the value of a put.
 type record struct {
-	T int64  `json:"t"` // nanoseconds
+	T int64  `json:"t"` // time of the put in nanoseconds
 	N int    `json:"n"`
 	S string `json:"s"`
 }
 
-// left is a modulus: a client drops the records whose number modulo left equals its own number.
+// left is a modulus. A client drops each record whose number modulo left equals the client's
+// number.
 const left = 100
 
 // measure makes one run.
@@ -246,7 +248,7 @@ func measure(way string, every time.Duration, clients int, rate float64, size in
 		n++
 		return err
 	}
-	// Run until each client has received something. The measurement starts after that.
+	// Run until each client has received a record, and only then start the measurement.
 	for begin := time.Now(); w.seen() < clients; time.Sleep(100 * time.Millisecond) {
 		if err := one(); err != nil {
 			return nil, err
@@ -304,7 +306,7 @@ func random(size int) string {
 	return string(b)
 }
 
-// declared is the pipelets' file: one pipelet for each client.
+// declared returns the pipelets' file, which has one pipelet for each client.
 func declared(from, to string, clients int) string {
 	var b strings.Builder
 	for c := range clients {
@@ -331,7 +333,7 @@ type watcher struct {
 	mu        sync.Mutex
 	clients   map[string]bool
 	first     int
-	latencies []float64 // milliseconds
+	latencies []float64 // latencies in milliseconds
 	committed int
 }
 
@@ -399,7 +401,7 @@ func (w *watcher) percentiles() (all []float64, n, committed int) {
 	return all, len(w.latencies), w.committed
 }
 
-// cpu is the processor time of processes, in seconds.
+// cpu returns the processor time of processes, in seconds.
 func cpu(who map[string]*exec.Cmd) map[string]float64 {
 	out := map[string]float64{}
 	for name, c := range who {
@@ -415,7 +417,7 @@ func cpu(who map[string]*exec.Cmd) map[string]float64 {
 	return out
 }
 
-// machine is the total time of all processors, and their idle time, in ticks.
+// machine returns the total time of all processors, and their idle time, in ticks.
 func machine() (out [2]float64) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -434,8 +436,9 @@ func machine() (out [2]float64) {
 	return out
 }
 
-// poll is the process of the polling clients: each reads the source, computes from the new records,
-// and writes. Their polls are spread over the interval, like those of independent programs.
+// poll runs the process of the polling clients. Each client reads the source, computes from the new
+// records, and writes the result. The clients' polls are spread over the interval, like those of
+// independent programs.
 func poll(args []string) error {
 	from, to := args[0], args[1]
 	clients, err := strconv.Atoi(args[2])
@@ -476,7 +479,7 @@ func poll(args []string) error {
 	return nil
 }
 
-// look is one poll of a client.
+// look makes one poll for a client.
 func look(ctx context.Context, source, dest *clientv3.Client, c int, revision *int64) error {
 	r, err := source.Get(ctx, "load/", clientv3.WithPrefix(), clientv3.WithMinModRev(*revision))
 	if err != nil {

@@ -22,20 +22,20 @@ import (
 	"github.com/netcraq/netcraq/experiments/doors"
 )
 
-// load is a client of a door.
+// load is a client that generates load on one of the servers (a "door").
 type load struct {
 	door, address string
 	seconds       float64
 	warm          int
 }
 
-// report is the result of a load, in the same form as those in other languages.
+// report is the result of a load, in the same form as the results of loads in other languages.
 type report struct {
 	Calls     int     `json:"calls"`
 	Seconds   float64 `json:"seconds"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	CPUMicros float64 `json:"cpu_us"` // processor time of this process for all calls
+	CPUMicros float64 `json:"cpu_us"` // processor time of this process for all calls, in microseconds
 	Version   string  `json:"version"`
 }
 
@@ -67,7 +67,7 @@ func (l load) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(newReport(took, time.Since(began), processTime()-cpu, version))
 }
 
-// newReport makes a report of calls with these durations.
+// newReport makes a report of calls that took these durations.
 func newReport(took []time.Duration, all time.Duration, cpu float64, version string) report {
 	slices.Sort(took)
 	return report{Calls: len(took), Seconds: all.Seconds(), P50: micros(took[len(took)/2]),
@@ -76,7 +76,7 @@ func newReport(took []time.Duration, all time.Duration, cpu float64, version str
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// processTime is the processor time of this process, in microseconds.
+// processTime returns the processor time of this process, in microseconds.
 func processTime() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -146,7 +146,7 @@ func (l load) grpc() (func() error, string, error) {
 		return nil, "", err
 	}
 	return func() error {
-		// With a timeout, like the node API's libraries.
+		// The call has a timeout, as in the node API's libraries.
 		ctx, cancel := context.WithTimeout(background, nodeapi.DefaultTimeoutMillis*time.Millisecond)
 		defer cancel()
 		var item doors.Item
@@ -155,7 +155,7 @@ func (l load) grpc() (func() error, string, error) {
 	}, "grpc-go " + grpc.Version, nil
 }
 
-// compact is a minimal client of the compact framing, for gets of one caller.
+// compact returns a minimal client of the compact framing, for reads by one caller.
 func (l load) compact() (func() error, string, error) {
 	c, err := l.dial()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// open starts the server, and returns the addresses of its doors.
+// open starts the servers, and returns their addresses by name.
 func open(t *testing.T, etcd string) map[string]string {
 	ctx, stop := context.WithCancel(t.Context())
 	in, out := io.Pipe()
@@ -54,7 +54,7 @@ func checkReport(t *testing.T, text string) {
 	}
 }
 
-// TestDoors opens each door, and reads the value there with the Go load.
+// TestDoors starts each server, and reads the value there with the Go load.
 func TestDoors(t *testing.T) {
 	where := open(t, "")
 	for _, d := range doorsOf {
@@ -74,7 +74,7 @@ func TestDoors(t *testing.T) {
 	}
 }
 
-// TestLoads runs the loads in other languages at the doors that need no further dependencies.
+// TestLoads runs the loads in other languages at the servers that need no further dependencies.
 func TestLoads(t *testing.T) {
 	where := open(t, "")
 	python, err := filepath.Abs("../../../.venv/bin/python")
@@ -97,7 +97,7 @@ func TestLoads(t *testing.T) {
 				script := filepath.Join("../../doors", l.script)
 				args := []string{script, kind, socket, "0.05", "3"}
 				if l.program == "node" {
-					args = append(args, t.TempDir()) // the folder for its packages
+					args = append(args, t.TempDir()) // the load stores its packages in this folder
 				}
 				c := exec.CommandContext(ctx, l.program, args...)
 				c.Stdin, c.Env = strings.NewReader("\n"), append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
@@ -144,7 +144,7 @@ func TestCoordinators(t *testing.T) {
 	}
 }
 
-// consul starts Consul, until the test ends. "": it is not installed.
+// consul starts Consul, until the test ends. It returns "" if Consul is not installed.
 func consul(t *testing.T) string {
 	if _, err := exec.LookPath("consul"); err != nil {
 		return ""

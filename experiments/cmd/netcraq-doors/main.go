@@ -83,14 +83,14 @@ func command() *cobra.Command {
 	return root
 }
 
-// The requested key and its value.
+// These are the requested key and its value.
 const (
 	namespace = "default"
 	key       = "services/barista/leader"
 	valueSize = 64
-	// echoSize is about the size of a get and of its answer as JSON.
+	// echoSize is about the size of a read as JSON, and of its answer, in bytes.
 	echoSize = 128
 )
 
-// background is for calls without a timeout.
+// background is the context of calls without a timeout.
 var background = context.Background()

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// service serves the store by gRPC.
+// service serves the store over gRPC.
 type service struct{ store store.Store }
 
 func (s service) get(ctx context.Context, in *doors.GetRequest) (*doors.Item, error) {
@@ -51,8 +51,8 @@ var description = grpc.ServiceDesc{
 	}}},
 }
 
-// serve opens all doors, and prints their addresses. With an etcd there is one more door: a node
-// API with durable keys.
+// serve starts all servers, and prints their addresses. With an etcd, it also starts a node API
+// with durable keys.
 func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	memory := store.NewMemory(1024)
 	if _, err := memory.Put(ctx, store.Key{Namespace: namespace, Name: key},
@@ -119,7 +119,7 @@ func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	return api.Close()
 }
 
-// echo returns all received bytes: the cost of only the socket.
+// echo sends all received bytes back. It measures the cost of only the socket.
 func echo(l net.Listener) error {
 	for {
 		c, err := l.Accept()

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/helptext"
 )
 
-// kinds are the kinds of packets of NetCRAQ and NetChain that have a counterpart in another store,
-// and answers that pass a switch.
+// kinds lists the kinds of packets of NetCRAQ and NetChain that have a counterpart in another
+// store. It also has answers that pass a switch.
 var kinds = []string{programs.CleanRead, programs.WriteHead, programs.WriteReplica, programs.WriteTail,
 	programs.WriteReply}
 
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// row is a row of the table.
+// row is a row of the printed table.
 type row struct {
 	programs.Result
 	Instructions int `json:"instructions"`
@@ -90,7 +90,7 @@ func run(w io.Writer, o *options) error {
 	return show(w, table)
 }
 
-// open opens all rows. It returns those that are open if it fails.
+// open opens all rows. If it fails, it also returns the rows that it has opened.
 func open(w io.Writer, o *options) ([]programs.Row, error) {
 	cases, err := programs.All(nil)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // other load uses, because a key stays dirty until a later write of it is acknowledged.
 const dirtyKeys = 16
 
-// bench generates load from the kernel, as `netcraqctl bench --kernel` does for the shipped
-// program.
+// bench returns a command that generates load from the kernel, as `netcraqctl bench --kernel` does
+// for the shipped program.
 func (c *common) bench() *cobra.Command {
 	var cfg kernelload.Config
 	var keys, puts, dirtyTTL int
@@ -82,8 +82,8 @@ func (p place) fill(ctx context.Context, k wire.Key) error {
 	return err
 }
 
-// dirty makes a key dirty at all nodes except the tail, unless it is dirty already. The tail has a
-// value to answer with.
+// dirty makes a key dirty at all nodes except the tail, unless the key is dirty already. The tail
+// has a value with which it answers.
 func (p place) dirty(ctx context.Context, k wire.Key, ttl int) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Command netcraq-paper runs the paper's NetCRAQ on the switches of a topology: it loads the
+// Command netcraq-paper runs the paper's NetCRAQ on the switches of a topology. It loads the
 // program, generates load on the chain, and sends single requests. It is for measurements and for
 // learning.
 package main
@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// askTime is the time for which a single request is resent before the command gives up.
+// askTime is how long the command resends a single request before it gives up.
 const askTime = 2 * time.Second
 
 type common struct{ file string }
@@ -54,7 +54,7 @@ func (c *common) topology() (*topology.Topology, error) {
 	return t, err
 }
 
-// control loads the program.
+// control returns a command that loads the program.
 func (c *common) control() *cobra.Command {
 	return &cobra.Command{Use: "control", Short: "Load the program into the switches and write their tables", Args: cobra.NoArgs,
 		Long: "Loads the program into the switches, fills their tables, and prints a line that begins with \"ready:\". It runs until SIGINT or SIGTERM. It does not handle failures.",
@@ -74,7 +74,7 @@ func (c *common) control() *cobra.Command {
 
 // place is this host's position in the chain's network.
 type place struct {
-	node, head, tail netip.Addr // node is this host's switch
+	node, head, tail netip.Addr // node is the address of this host's switch
 	iface            string
 	source           netip.Addr
 	gateway          [6]byte

@@ -137,7 +137,7 @@ func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer,
 	return out.Encode(said)
 }
 
-// processor is the processor time of this process, including its system calls.
+// processor returns the processor time of this process, including its system calls.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -165,7 +165,7 @@ func parseMix(s string) (gets, puts int, err error) {
 	return gets, puts, nil
 }
 
-// over is the number of latencies longer than d.
+// over returns the number of latencies that are longer than d.
 func over(h *hdrhistogram.Histogram, d time.Duration) (n int64) {
 	for _, bar := range h.Distribution() {
 		if bar.From > d.Nanoseconds() {
@@ -175,7 +175,7 @@ func over(h *hdrhistogram.Histogram, d time.Duration) (n int64) {
 	return n
 }
 
-// report has the form of netcraqctl bench's report.
+// report returns a report in the form of netcraqctl bench's report.
 func report(cfg peers.Config, r *peers.Report) map[string]any {
 	latency := func(h *hdrhistogram.Histogram) map[string]float64 {
 		us := func(n int64) float64 { return float64(n) / 1000 }

@@ -1,4 +1,4 @@
-// Command netcraq-programs measures the time that one switch's program takes for a packet, for
+// Command netcraq-programs measures how long a switch's program takes for one packet. It measures
 // three programs: NetChain's, the paper's NetCRAQ, and the shipped NetCRAQ.
 package main
 
@@ -73,7 +73,7 @@ func main() {
 	}
 }
 
-// read reads the programs of a folder.
+// read reads the compiled programs in a folder.
 func read(folder string) (map[string]programs.Program, error) {
 	if folder == "" {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// compact is a minimal connection in the compact framing: a load encodes its requests once, and
+// compact is a minimal connection in the compact framing. A load encodes its requests once, and
 // sends them repeatedly.
 type compact struct {
 	net.Conn
@@ -40,7 +40,7 @@ type response struct {
 	More  bool
 }
 
-// dialCompact connects.
+// dialCompact connects to a node server's socket.
 func dialCompact(ctx context.Context, socket string) (*compact, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", socket)
@@ -54,7 +54,7 @@ func dialCompact(ctx context.Context, socket string) (*compact, error) {
 	return &compact{nc, bufio.NewReaderSize(nc, nodeapi.MaxMessage)}, nil
 }
 
-// endWith makes the connection end with ctx.
+// endWith closes the connection when ctx ends.
 func (c *compact) endWith(ctx context.Context) {
 	context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 }
@@ -71,8 +71,8 @@ func encode(r request) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }
 
-// answer reads an answer to one of several requests, with ids 1 to asked. which is the request's
-// index, from 0 on.
+// answer reads an answer to one of several requests, which have the ids 1 to asked. It returns the
+// request's index (which), which starts at 0.
 func (c *compact) answer(data any, asked int) (which int, err error) {
 	head, err := c.in.Peek(4)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// consumer reads some partitions, by one of the ways, and does its work.
+// consumer reads some partitions in one of several ways, and does its work on the records.
 type consumer struct {
 	streamload.Meter
 	socket, stream, name string
@@ -50,7 +50,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 				size += len(record.Data)
 			}
 			if err := b.Release(); errors.Is(err, streams.ErrOverrun) {
-				continue // the next batch counts them as missed
+				continue // the next batch counts these records as missed
 			} else if err != nil {
 				return err
 			}
@@ -59,8 +59,8 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 }
 
-// pullCompact reads records in the compact framing: the rate that an optimized library could reach
-// by pull.
+// pullCompact reads records in the compact framing. It reaches the rate that an optimized library
+// could reach by pull.
 func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer, do func([]byte, time.Time)) error {
 	nc, err := dialCompact(ctx, c.socket)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 		}
 		return err
 	}
-	for i := range c.partitions { // from here on unread records are retained
+	for i := range c.partitions { // from here on, the broker keeps the unread records of these partitions
 		d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: c.stream}, Partition: c.partitions[i],
 			Consumer:   c.name,
 			MaxRecords: 1}

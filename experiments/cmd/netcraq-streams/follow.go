@@ -20,24 +20,25 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// follower writes a key by one way after the other, and measures the time until it is notified.
-// Each write starts when the previous one was notified, so other load on the machine affects all
-// ways.
+// follower writes a key in several ways, one after the other, and measures the time until it is
+// notified of the write. A write starts when the previous write was notified, so other load on the
+// machine affects all ways.
 type follower struct {
 	writer, reader string            // sockets of node servers
-	etcd           map[string]string // etcd endpoints, by the name of the way
+	etcd           map[string]string // etcd endpoints, by the name of the way of following
 	writes         int
 	every          time.Duration
 }
 
-// followed is the result for one way.
+// followed is the result for one way of following.
 type followed struct {
 	Writes int `json:"writes"`
-	// Told is the time from the call of put to the callback, Answered to put's answer.
+	// Told is the time from the call of put to the callback. Answered is the time from the call of
+	// put to its answer.
 	Told     spread `json:"told_us"`
 	Answered spread `json:"answered_us"`
-	// After is the time from put's answer, when the writer knows that the write is committed, to
-	// the callback. It is negative if the callback came first.
+	// After is the time from put's answer to the callback. With put's answer, the writer knows that
+	// the write is committed. After is negative if the callback came first.
 	After spread `json:"after_us"`
 }
 
@@ -52,7 +53,7 @@ func spreadOf(all []time.Duration) spread {
 	return spread{us(all[len(all)/2]), us(all[len(all)*99/100])}
 }
 
-// followedKey is the key, and followedStream its stream.
+// followedKey is the key that is written, and followedStream is its stream.
 const followedKey, followedStream = "followed/key", "followed"
 
 // toldWithin is the timeout for a callback.
@@ -64,7 +65,8 @@ type told struct {
 	at    time.Time
 }
 
-// follow is a way: a function that writes a value, and a channel of callbacks.
+// follow is one way of following a key. It has a function that writes a value, and a channel of
+// callbacks.
 type follow struct {
 	name  string
 	put   func(value string) error
@@ -115,7 +117,7 @@ func (w *follow) once(value string, counts bool) error {
 		select {
 		case t := <-w.calls:
 			if t.value != value {
-				continue // an earlier value
+				continue // this is the callback of an earlier value
 			}
 			if counts {
 				w.whole = append(w.whole, t.at.Sub(begin))
@@ -129,7 +131,8 @@ func (w *follow) once(value string, counts bool) error {
 	}
 }
 
-// callback passes a value on without blocking. If 64 values are waiting already, it drops this one.
+// callback sends a value to the channel without blocking. If 64 values are already waiting, it
+// drops the value.
 func (w *follow) callback(value string) {
 	select {
 	case w.calls <- told{value, time.Now()}:
@@ -150,7 +153,7 @@ func (f *follower) put(ctx context.Context, key string) (func(string) error, err
 	}, nil
 }
 
-// push follows the key by push from its stream.
+// push follows the key by push from the key's stream.
 func (f *follower) push(ctx context.Context) (*follow, error) {
 	put, err := f.put(ctx, followedKey)
 	if err != nil {
@@ -222,7 +225,7 @@ func (f *follower) watch(ctx context.Context) (*follow, error) {
 	return w, nil
 }
 
-// watchEtcd follows a key of an etcd by etcd's own client.
+// watchEtcd follows a key of an etcd with etcd's own client.
 func watchEtcd(ctx context.Context, name, endpoint string) (*follow, error) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second, Context: ctx,
 		Logger: zap.NewNop()})

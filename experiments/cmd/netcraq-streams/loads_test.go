@@ -36,8 +36,8 @@ func serving(t *testing.T) string {
 	return socket
 }
 
-// TestLoads: by each way, and with each kind of work, consumers get all records that a producer
-// appends.
+// TestLoads: consumers get all records that a producer appends. The test covers each way of
+// reading, and each kind of work.
 func TestLoads(t *testing.T) {
 	socket := serving(t)
 	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
@@ -82,7 +82,7 @@ func TestLoads(t *testing.T) {
 }
 
 // TestFollow: a follower is notified of each write, by the stream, by the node API's watch and by
-// etcd's.
+// etcd's watch.
 func TestFollow(t *testing.T) {
 	f := follower{writer: serving(t), etcd: map[string]string{"etcd": etcdtest.Start(t)}, writes: 20}
 	f.reader = f.writer

@@ -1,5 +1,5 @@
-// Command netcraq-streams has the programs that make bench-streams measures: a node's stream broker
-// without the rest of the node's server, producers, and working consumers.
+// Command netcraq-streams has the programs that make bench-streams measures. These are producers,
+// working consumers, and a node's stream broker without the other parts of the node's server.
 // experiments/bench_streams.py starts each in a separate process.
 package main
 

@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// producer appends to some partitions: for each partition sequential requests, each with a chunk.
-// The chunks are made beforehand, so that the broker is measured, not the producer.
+// producer appends to some partitions. For each partition it sends requests one after the other,
+// each with a chunk. The chunks are made beforehand, so that the measurement shows the broker and
+// not the producer.
 type producer struct {
 	streamload.Meter
 	socket, stream string
@@ -18,7 +19,7 @@ type producer struct {
 	chunk, record  int
 }
 
-// variants is the number of different chunks for a partition, which take turns.
+// variants is the number of different chunks for a partition, which the producer sends in turn.
 const variants = 8
 
 // appendTimeout is the maximum time that the broker lets an append wait for consumers, in

@@ -32,6 +32,6 @@ func serve(ctx context.Context, socket, dir string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.Shutdown(ctx) // remaining connections are closed
+	_ = s.Shutdown(ctx) // after the time limit, remaining connections are closed
 	return s.Close()
 }

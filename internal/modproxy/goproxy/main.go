@@ -26,11 +26,11 @@ import (
 // root is the path of the tree's module.
 const root = "github.com/netcraq/netcraq"
 
-// published are the folders of the modules that programs may require.
+// published lists the folders of the modules that programs may require.
 var published = []string{"", "api", "client", "client/etcd", installed}
 
-// installed is the folder of the module whose command go install builds. RELEASING.md tags a commit
-// whose go.mod is the same as the one published here.
+// installed is the folder of the module whose command go install builds. RELEASING.md says how to
+// tag a commit whose go.mod equals the one that is published here.
 const installed = "switch"
 
 func main() {

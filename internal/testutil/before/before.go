@@ -11,10 +11,12 @@ import (
 	"testing"
 )
 
-// releases is the file that lists released versions, from the root of the repository.
+// releases is the file that lists the released versions. Its path starts at the root of the
+// repository.
 const releases = "mk/release/releases"
 
-// Env names a folder with the commands of the last release. If it is unset, Build builds them.
+// Env names a folder with the commands of the last release. If it is unset, Build builds the
+// commands.
 const Env = "NETCRAQ_BEFORE"
 
 // EnvMixed turns on the tests that build the last release, which takes minutes. `make upgrades`
@@ -58,11 +60,11 @@ func Build(t *testing.T, commands ...string) (folder string) {
 		run(t, version, "go", "-C", module, "build", "-trimpath", "-o", out+"/", filepath.Join(source, command))
 	}
 	t.Logf("built %s", version)
-	t.Setenv(Env, out) // for the process that the test starts in a namespace
+	t.Setenv(Env, out) // the process that the test starts in a namespace needs the variable, too
 	return out
 }
 
-// newest returns the first release in the file's text.
+// newest returns the first release in the text of the file of releases.
 func newest(list string) (version, commit string, err error) {
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
@@ -78,7 +80,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// run runs a step of the build.
+// run runs one command of the build.
 func run(t *testing.T, version string, command ...string) {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)

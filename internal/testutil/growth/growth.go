@@ -8,15 +8,16 @@ import (
 	"testing"
 )
 
-// The interval of measurements in calls, and the permitted growth since the first one.
+// These are the number of calls between two measurements, and the permitted growth since the first
+// measurement.
 const (
 	every         = 1000
 	maxHeap       = 64 << 20
 	maxGoroutines = 500
 	maxFiles      = 200
 
-	// scratch is the memory that Go's fuzz engine keeps in the process from its first mutated input
-	// on, which may be after the first measurement.
+	// scratch is the memory that Go's fuzz engine keeps in the process after its first mutated
+	// input. That may be later than the first measurement.
 	scratch = 100 << 20
 )
 

@@ -2,7 +2,7 @@ package growth
 
 import "testing"
 
-// recorder is a test that records its failure.
+// recorder is a testing.TB that records its failure.
 type recorder struct {
 	testing.TB
 	failed bool
@@ -11,7 +11,7 @@ type recorder struct {
 func (r *recorder) Helper()               {}
 func (r *recorder) Fatalf(string, ...any) { r.failed = true }
 
-// TestWatch: a process of constant size passes, and one that keeps memory fails.
+// TestWatch: a process of constant size passes, and a process that keeps memory fails.
 func TestWatch(t *testing.T) {
 	var kept [][]byte
 	for bytes, want := range map[int]bool{0: false, 100 << 10: true} {

@@ -1,5 +1,5 @@
 // Package kubetest starts a real Kubernetes API server, and its etcd, for tests. There are no
-// kubelets and no controllers: tests write the objects that those would write.
+// kubelets and no controllers, so tests write the objects that those would write.
 package kubetest
 
 import (
@@ -32,19 +32,19 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Default: the folder of `make
-// e2e-k8s`.
+// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. The default is the folder of
+// `make e2e-k8s`.
 const EnvBinaries = "NETCRAQ_KUBE_BIN"
 
 // Options configure the servers.
 type Options struct {
 	// Command begins the servers' command lines, for example "ip", "netns", "exec", NAME.
 	Command []string
-	// Address is the listen address; "": 127.0.0.1.
+	// Address is the address at which the servers listen. If it is "", they listen at 127.0.0.1.
 	Address string
-	// Dial connects to that address from the test; nil: directly.
+	// Dial connects to Address from the test. If it is nil, the test connects directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Etcd is an existing etcd to use, HOST:PORT, in plain text; "": start one.
+	// Etcd is the HOST:PORT of an existing etcd, in plain text. If it is "", Start starts an etcd.
 	Etcd string
 	// Args are additional arguments of the API server.
 	Args []string
@@ -52,8 +52,8 @@ type Options struct {
 
 // Server is a running API server.
 type Server struct {
-	Config *rest.Config // with all rights
-	Etcd   string       // HOST:PORT of its etcd, in plain text
+	Config *rest.Config // a configuration with all rights
+	Etcd   string       // HOST:PORT of the server's etcd, in plain text
 	Bin    string       // the folder with the binaries
 
 	dir string
@@ -72,7 +72,7 @@ func Start(t testing.TB, o Options) *Server {
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
-	// In a separate namespace the usual ports are free.
+	// In a network namespace of their own, the servers use their usual ports.
 	at := func(usual string) string {
 		if len(o.Command) == 0 {
 			return testport.Free(t)
@@ -116,7 +116,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Client is a client for Kubernetes' built-in kinds.
+// Client returns a client for Kubernetes' built-in kinds.
 func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(s.Config)
@@ -126,15 +126,15 @@ func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	return c
 }
 
-// As is a configuration with another token.
+// As returns a configuration with another token.
 func (s *Server) As(token string) *rest.Config {
 	c := rest.CopyConfig(s.Config)
 	c.BearerToken = token
 	return c
 }
 
-// Token is a token of a service account, bound to a pod on a node, as a kubelet gives a container.
-// Token creates the pod, but it does not run.
+// Token returns a token of a service account that is bound to a pod on a node, like the tokens that
+// a kubelet gives to containers. Token creates the pod, but the pod does not run.
 func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	t.Helper()
 	ctx, k := context.Background(), s.Client(t)
@@ -143,7 +143,7 @@ func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 			Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
 				SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-				// So that namespaces with Pod Security accept the pod.
+				// This lets namespaces with Pod Security accept the pod.
 				Containers: []corev1.Container{{Name: "main", Image: "none", SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: new(false),
 					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}},
@@ -161,7 +161,7 @@ func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	return token.Status.Token
 }
 
-// Kubeconfig writes a configuration to a file, for a program in the servers' network.
+// Kubeconfig writes the configuration c to a file, for a program in the servers' network.
 func (s *Server) Kubeconfig(t testing.TB, c *rest.Config) string {
 	t.Helper()
 	k := clientcmdapi.NewConfig()
@@ -191,7 +191,7 @@ func (s *Server) Kubectl(t testing.TB, o Options, args ...string) string {
 	return string(out)
 }
 
-// launch starts a server, which ends with the test or with the test's process.
+// launch starts a server. The server ends with the test or with the test's process.
 func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*os.Process, <-chan struct{}) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(s.dir, name+".log"))
@@ -209,11 +209,11 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its log has the reason
+		_ = cmd.Wait() // if the server fails, its log has the reason
 		close(done)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the server may have ended
 		<-done
 		if t.Failed() {
 			b, _ := os.ReadFile(log.Name())
@@ -223,7 +223,8 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	return cmd.Process, done
 }
 
-// Binaries is the folder with the servers' binaries. It skips the test if they are missing.
+// Binaries returns the folder with the servers' binaries. It skips the test if the binaries are
+// missing.
 func Binaries(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(EnvBinaries)

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// Patience is a test's timeout for a load.
+// Patience is how long a test waits for a load.
 const Patience = time.Minute
 
 // Load is a load that runs in this process.
@@ -41,7 +41,7 @@ func Start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) 
 	return l
 }
 
-// Say writes a line to the load.
+// Say writes a line to the load's input.
 func (l *Load) Say() {
 	l.t.Helper()
 	if _, err := fmt.Fprintln(l.in); err != nil {
@@ -63,7 +63,7 @@ func (l *Load) Mark() (m streamload.Mark) {
 	return m
 }
 
-// End closes the load's input, and waits for it.
+// End closes the load's input, and waits until the load ends.
 func (l *Load) End() {
 	l.t.Helper()
 	l.in.Close()

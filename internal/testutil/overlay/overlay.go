@@ -1,6 +1,6 @@
 // Package overlay builds a package's tests from edited copies of its sources (go help build,
-// -overlay). Tests use it to show that other tests notice a mistake. The mistakes are edits, so
-// that the shipped sources need no switches for them.
+// -overlay). Tests use it to show that other tests notice a mistake. The mistakes are edits, so the
+// shipped sources need no options for them.
 package overlay
 
 import (
@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Sources are changed files of the package in the working directory: their texts by name. ""
-// removes a file.
+// Sources holds changed files of the package in the working directory, with their texts by name.
+// The text "" removes a file.
 type Sources map[string]string
 
 // Edit replaces old, which must occur once in the file, by new. It ignores comments and empty
@@ -72,7 +72,7 @@ func (s Sources) Build(t testing.TB) string {
 	return binary
 }
 
-// codeOf is Go text, or a part of it, without comments and empty lines.
+// codeOf returns Go text, or a part of it, without comments and empty lines.
 func codeOf(text string) string {
 	var comments scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(text))

@@ -14,14 +14,15 @@ import (
 // Kind is the kind of a message.
 type Kind int
 
-// The kinds of messages. Arbitration has none: the proxy always passes it on at once.
+// These are the kinds of messages. Arbitration has no kind, because the proxy always passes it on
+// at once.
 const (
-	PacketOut Kind = iota // on the stream, to the switch
-	PacketIn              // on the stream, to the controller
+	PacketOut Kind = iota // a message on the stream, to the switch
+	PacketIn              // a message on the stream, to the controller
 	Write
 	Read
-	Program // SetForwardingPipelineConfig
-	Other   // everything else: GetForwardingPipelineConfig, digests, stream errors, ...
+	Program // a call of SetForwardingPipelineConfig
+	Other   // all other messages: GetForwardingPipelineConfig, digests, stream errors, ...
 )
 
 func (k Kind) String() string {
@@ -31,14 +32,14 @@ func (k Kind) String() string {
 // Message is one message that passes the proxy.
 type Message struct {
 	Kind Kind
-	// Reply: the message is the switch's answer to an executed call.
+	// Reply says that the message is the switch's answer to an executed call.
 	Reply bool
-	// Of are the names, from the P4Info, of the tables, registers, counters and meters in a Write
-	// or a Read, without repetitions; "multicast_group" stands for multicast groups.
+	// Of lists the tables, registers, counters and meters in a Write or a Read, without
+	// repetitions. It has their names from the P4Info, and "multicast_group" for multicast groups.
 	Of []string
-	// Payload is the frame of a packet.
+	// Payload is the frame of a packet-out or a packet-in.
 	Payload []byte
-	// Body is the message itself; for a reply, the request.
+	// Body is the message itself. For a reply, Body is the request.
 	Body proto.Message
 }
 
@@ -53,15 +54,15 @@ func (m *Message) String() string {
 	return text
 }
 
-// Match reports whether a rule applies to a message. It must not keep or change the message.
+// Match reports whether a rule applies to a message. A Match must not keep or change the message.
 type Match func(*Message) bool
 
-// Kinds matches messages of these kinds, but no answers.
+// Kinds returns a Match for messages of these kinds, but not for answers.
 func Kinds(kinds ...Kind) Match {
 	return func(m *Message) bool { return !m.Reply && slices.Contains(kinds, m.Kind) }
 }
 
-// Writes matches Writes that change at least one of the tables.
+// Writes returns a Match for Writes that change at least one of the tables.
 func Writes(tables ...string) Match {
 	return func(m *Message) bool {
 		return m.Kind == Write && !m.Reply &&
@@ -69,12 +70,12 @@ func Writes(tables ...string) Match {
 	}
 }
 
-// WritesBut matches Writes that change none of the tables.
+// WritesBut returns a Match for Writes that change none of the tables.
 func WritesBut(tables ...string) Match {
 	return func(m *Message) bool { return m.Kind == Write && !m.Reply && !Writes(tables...)(m) }
 }
 
-// Answers matches the answers to the calls that another Match matches.
+// Answers returns a Match for the answers to the calls that another Match matches.
 func Answers(match Match) Match {
 	return func(m *Message) bool {
 		if !m.Reply {
@@ -86,21 +87,21 @@ func Answers(match Match) Match {
 	}
 }
 
-// All matches messages that all of the matches match.
+// All returns a Match for messages that all of the given matches match.
 func All(matches ...Match) Match {
 	return func(m *Message) bool {
 		return !slices.ContainsFunc(matches, func(match Match) bool { return !match(m) })
 	}
 }
 
-// Any matches messages that at least one of the matches matches.
+// Any returns a Match for messages that at least one of the given matches matches.
 func Any(matches ...Match) Match {
 	return func(m *Message) bool {
 		return slices.ContainsFunc(matches, func(match Match) bool { return match(m) })
 	}
 }
 
-// names are the names of objects in a P4Info, by ID.
+// names maps ids of objects in a P4Info to their names.
 type names map[uint32]string
 
 func namesOf(info *configv1.P4Info) names {
@@ -145,7 +146,7 @@ func (n names) of(entities []*v1.Entity) (out []string) {
 	return out
 }
 
-// ofCall is the Message of a call's request.
+// ofCall returns the Message for a call's request.
 func (n names) ofCall(method string, raw []byte) (*Message, error) {
 	m := &Message{Kind: Other}
 	switch path.Base(method) {
@@ -177,8 +178,8 @@ func (n names) ofCall(method string, raw []byte) (*Message, error) {
 	return m, nil
 }
 
-// ofStream is the Message of a stream message, from the controller (out) or from the switch; nil:
-// rules do not apply to it.
+// ofStream returns the Message for a stream message, which comes from the controller (out) or from
+// the switch. It returns nil if rules do not apply to the message.
 func ofStream(raw []byte, out bool) (*Message, error) {
 	if out {
 		r := &v1.StreamMessageRequest{}

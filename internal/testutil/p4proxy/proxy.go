@@ -10,8 +10,8 @@
 //	... the controller, at p.Addr, does something ...
 //	deliveries, err := held.Release(ctx)
 //
-// The proxy passes calls on unchanged, with their metadata. It parses only what it needs to
-// classify them. It answers a call after it has received the switch's complete answer.
+// The proxy passes calls on unchanged, with their metadata. It parses only the parts that it needs
+// to classify the calls. It answers a call after it has received the switch's complete answer.
 package p4proxy
 
 import (
@@ -33,25 +33,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMessage is the maximum size of a message: a program, or a whole register.
+// maxMessage is the maximum size of a message in bytes. A message may contain a program, or a whole
+// register.
 const maxMessage = 256 << 20
 
 // Options configure a proxy.
 type Options struct {
 	Target string           // host:port of the switch's P4Runtime server, in plain text
-	P4Info *configv1.P4Info // for the names in Message.Of; nil: no names
+	P4Info *configv1.P4Info // source of the names in Message.Of; nil means no names
 }
 
 // Proxy is a proxy for one switch. It is safe for concurrent use.
 type Proxy struct {
-	Addr string // its own host:port
+	Addr string // the proxy's own host:port
 
 	names  names
 	conn   *grpc.ClientConn
 	server *grpc.Server
-	ctx    context.Context // ends with Close
+	ctx    context.Context // the context ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // waiting messages, and streams whose controller has gone
+	work   sync.WaitGroup // waiting messages, and streams whose controller has left
 
 	mu    sync.Mutex
 	rules []*Caught
@@ -84,7 +85,7 @@ func Start(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Close closes all connections. Waiting messages are not delivered any more.
+// Close closes all connections. It does not deliver waiting messages.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.server.Stop()
@@ -112,7 +113,7 @@ func (p *Proxy) handle(_ any, down grpc.ServerStream) error {
 	return p.call(method, down)
 }
 
-// passed is a context for a call to the switch, with the caller's metadata.
+// passed returns a context for a call to the switch, with the caller's metadata.
 func passed(ctx, caller context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(caller)
 	return metadata.NewOutgoingContext(ctx, md)
@@ -152,7 +153,7 @@ func (p *Proxy) ask(ctx context.Context, method string, request []byte) (a answe
 	return a
 }
 
-// givenUp is gRPC's error for an exceeded deadline.
+// givenUp returns gRPC's error for an exceeded deadline.
 func givenUp() error { return status.FromContextError(context.DeadlineExceeded).Err() }
 
 // call passes on a call with one request message.
@@ -235,8 +236,8 @@ func (e *end) deliver(m []byte) error {
 	return e.send(&m)
 }
 
-// channel passes on a StreamChannel. When its controller leaves, the switch still gets the waiting
-// messages, on the same stream, which then ends.
+// channel passes on a StreamChannel. When the controller leaves, the switch still gets the waiting
+// messages on the same stream. Then the stream ends.
 func (p *Proxy) channel(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(passed(p.ctx, down.Context()))
 	up, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
@@ -250,7 +251,7 @@ func (p *Proxy) channel(method string, down grpc.ServerStream) error {
 		defer toController.mu.Unlock()
 		toController.closed = true
 	}()
-	var waits sync.WaitGroup // for the switch's waiting messages
+	var waits sync.WaitGroup // counts the switch's waiting messages
 	pass := func(from func(any) error, to *end, out bool) error {
 		for {
 			var b []byte

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// IDs in the P4Info of these tests.
+// These are ids in the P4Info of these tests.
 const (
 	configTable = 1 + iota
 	keyTable
@@ -35,7 +35,7 @@ var info = &configv1.P4Info{
 	Registers: []*configv1.Register{{Preamble: &configv1.Preamble{Id: versionsRegister, Alias: "versions"}}},
 }
 
-// peer is a P4Runtime server that records all messages in their order.
+// peer is a P4Runtime server for tests that records all messages in their order.
 type peer struct {
 	v1.UnimplementedP4RuntimeServer
 	mu     sync.Mutex
@@ -110,7 +110,7 @@ func (s *peer) StreamChannel(st v1.P4Runtime_StreamChannelServer) error {
 	}
 }
 
-// in sends a packet-in.
+// in sends a packet-in to the controller.
 func (s *peer) in(t *testing.T, payload string) {
 	t.Helper()
 	if err := s.stream.Send(&v1.StreamMessageResponse{Update: &v1.StreamMessageResponse_Packet{
@@ -149,7 +149,7 @@ func dial(t *testing.T, p *p4proxy.Proxy) v1.P4RuntimeClient {
 	return v1.NewP4RuntimeClient(c)
 }
 
-// write makes a Write of one table, with an identifying number.
+// write makes a Write of one table, which is identified by a number.
 func write(table uint32, number uint64) *v1.WriteRequest {
 	return &v1.WriteRequest{ElectionId: &v1.Uint128{Low: number}, Updates: []*v1.Update{{Entity: &v1.Entity{
 		Entity: &v1.Entity_TableEntry{TableEntry: &v1.TableEntry{TableId: table}}}}}}
@@ -160,7 +160,7 @@ func packet(payload string) *v1.StreamMessageRequest {
 		Packet: &v1.PacketOut{Payload: []byte(payload)}}}
 }
 
-// open opens a stream, and completes its arbitration.
+// open opens a stream, and waits until its arbitration is complete.
 func open(t *testing.T, ctx context.Context, c v1.P4RuntimeClient) v1.P4Runtime_StreamChannelClient {
 	t.Helper()
 	st, err := c.StreamChannel(ctx)
@@ -244,8 +244,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestHolds: other messages overtake those that a rule holds, on the stream and among calls. So do
-// later messages of the same kind, once the rule has caught its maximum.
+// TestHolds: messages that no rule holds overtake held messages, on the stream and among calls.
+// After the rule has caught its maximum, later messages of the same kind overtake them, too.
 func TestHolds(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -285,14 +285,14 @@ func TestHolds(t *testing.T) {
 	if d, err := first.Release(ctx); err != nil || len(d) != 1 || string(d[0].Payload) != "one" {
 		t.Errorf("%v, %v", d, err)
 	}
-	// The stream and the calls are separate channels, without a guaranteed order.
+	// The stream and the calls are separate channels. Their order is not guaranteed.
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one")
-	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // the rule has ended
+	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // the rule has ended, so this Write passes
 		t.Fatal(err)
 	}
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one", "write 9")
 
-	// Messages to the controller.
+	// This rule catches messages to the controller.
 	in := p.Add(p4proxy.Rule{Match: p4proxy.Kinds(p4proxy.PacketIn), Most: 1, Hold: true})
 	s.in(t, "three")
 	s.in(t, "four")
@@ -308,9 +308,9 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestAfterTheCaller: a call is executed after its caller got DEADLINE_EXCEEDED, after the deadline
-// has passed, or after the connection has broken. The test then knows whether the switch refused
-// it.
+// TestAfterTheCaller: a call is executed after its caller got DEADLINE_EXCEEDED, after its deadline
+// has passed, or after its connection has broken. The test then knows whether the switch refused
+// the call.
 func TestAfterTheCaller(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -338,7 +338,7 @@ func TestAfterTheCaller(t *testing.T) {
 	}
 	s.expect(t, "program VERIFY_AND_COMMIT", "write 1")
 
-	// An answer that the caller does not receive.
+	// The caller does not receive the answer to this call.
 	s.refuse = nil
 	p.Add(p4proxy.Rule{Match: p4proxy.Answers(p4proxy.Kinds(p4proxy.Write)), Most: 1, GiveUp: true})
 	if _, err := c.Write(ctx, write(configTable, 2)); status.Code(err) != codes.DeadlineExceeded {
@@ -356,8 +356,8 @@ func TestAfterTheCaller(t *testing.T) {
 	}
 }
 
-// TestStreamOutlivesItsController: waiting messages of a controller that has left are delivered on
-// its own stream, which ends only after that.
+// TestStreamOutlivesItsController: the proxy delivers waiting messages of a controller that has
+// left on that controller's own stream. The stream ends only after that.
 func TestStreamOutlivesItsController(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -374,7 +374,7 @@ func TestStreamOutlivesItsController(t *testing.T) {
 	if _, err := st.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("the stream goes on: %v", err)
 	}
-	open(t, ctx, dial(t, p)) // the next controller
+	open(t, ctx, dial(t, p)) // this stream belongs to the next controller
 	time.Sleep(50 * time.Millisecond)
 	s.expect(t, "arbitration", "arbitration")
 	if s.mu.Lock(); s.ended != 0 {
@@ -421,7 +421,7 @@ func TestMatches(t *testing.T) {
 }
 
 // TestRandom: a random run catches about the intended share of messages, delivers all of them, and
-// gives up only where it may.
+// answers calls with DEADLINE_EXCEEDED only if that is permitted.
 func TestRandom(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -463,7 +463,7 @@ func TestRandom(t *testing.T) {
 	if n := sum["late"]; n < writes/4 || n > writes*3/5 {
 		t.Errorf("%d of %d late", n, writes)
 	}
-	if _, err := c.Write(ctx, write(configTable, writes)); err != nil { // the rules have ended
+	if _, err := c.Write(ctx, write(configTable, writes)); err != nil { // the rules have ended, so this Write passes
 		t.Error(err)
 	}
 }

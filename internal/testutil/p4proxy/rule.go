@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// Rule describes the treatment of the messages that it catches. A message that no rule catches
+// Rule says how the proxy treats the messages that it catches. A message that no rule catches
 // passes at once. A caught message waits, and later messages overtake it.
 type Rule struct {
 	Match Match
-	// Most is the number of messages after which the rule ends; 0: unlimited.
+	// Most is the number of messages after which the rule ends. 0 means unlimited.
 	Most int
 	// Hold makes each message wait until Release.
 	Hold bool
-	// Late makes each message wait until its caller has gone: its deadline has passed, it has
-	// cancelled the call, or its connection has broken.
+	// Late makes each message wait until its caller has gone, because its deadline has passed, the
+	// caller has cancelled the call, or its connection has broken.
 	Late bool
-	// Delay is an additional waiting time for each message after that; nil: none.
+	// Delay returns an additional waiting time for each message after that. nil means no additional
+	// time.
 	Delay func() time.Duration
-	// GiveUp answers a call with DEADLINE_EXCEEDED when it is caught, as gRPC does when a deadline
-	// passes. The call is delivered nevertheless.
+	// GiveUp answers each caught call with DEADLINE_EXCEEDED at once, as gRPC does when a deadline
+	// passes. The proxy still delivers the call to the switch.
 	GiveUp bool
 }
 
 // Delivery is the result of a caught message.
 type Delivery struct {
 	*Message
-	// Err is the switch's answer to a call, or the reason why the message could not be delivered;
-	// nil: the switch has executed the call, or the packet was sent.
+	// Err is the switch's answer to a call, or the reason why the message could not be delivered.
+	// It is nil if the switch has executed the call, or if the packet was sent.
 	Err error
 }
 
-// Caught is the messages that a rule catches. It is safe for concurrent use.
+// Caught holds the messages that a rule catches. It is safe for concurrent use.
 type Caught struct {
 	p    *Proxy
 	rule Rule
@@ -56,7 +57,7 @@ type waiting struct {
 	err  error
 }
 
-// Add adds a rule. If several rules match a message, the first added one catches it.
+// Add adds a rule. If several rules match a message, the rule that was added first catches it.
 func (p *Proxy) Add(r Rule) *Caught {
 	c := &Caught{p: p, rule: r, more: make(chan struct{}), opened: make(chan struct{})}
 	p.mu.Lock()
@@ -65,7 +66,7 @@ func (p *Proxy) Add(r Rule) *Caught {
 	return c
 }
 
-// catch returns the message as caught by a rule; nil: no rule has caught it.
+// catch returns the message as caught by a rule, or nil if no rule has caught it.
 func (p *Proxy) catch(m *Message) *waiting {
 	if m == nil {
 		return nil
@@ -98,13 +99,13 @@ func (c *Caught) catch(m *Message) *waiting {
 	return w
 }
 
-// changed wakes those who wait for a change. The caller holds c.mu.
+// changed wakes callers that wait for a change. The caller must hold c.mu.
 func (c *Caught) changed() {
 	close(c.more)
 	c.more = make(chan struct{})
 }
 
-// wait waits as the rule says. It returns false if the proxy was closed first.
+// wait waits as the rule requires. It returns false if the proxy was closed first.
 func (w *waiting) wait(caller context.Context) bool {
 	r := w.of.rule
 	if r.Hold {
@@ -131,7 +132,7 @@ func (w *waiting) wait(caller context.Context) bool {
 	return w.of.p.ctx.Err() == nil
 }
 
-// delivered records that the message has had its effect, or will not have one.
+// delivered records that the message has had its effect, or will have none.
 func (w *waiting) delivered(err error) {
 	c := w.of
 	c.mu.Lock()
@@ -152,14 +153,14 @@ func (c *Caught) Count() (caught, refused int) {
 	return c.n, c.refused
 }
 
-// Waiting is the number of caught messages that are not delivered yet.
+// Waiting returns the number of caught messages that are not delivered yet.
 func (c *Caught) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waiting)
 }
 
-// Await waits until n messages were caught.
+// Await waits until the rule has caught n messages.
 func (c *Caught) Await(ctx context.Context, n int) error {
 	return c.until(ctx, func() bool { return c.n >= n })
 }
@@ -180,7 +181,8 @@ func (c *Caught) until(ctx context.Context, so func() bool) error {
 	}
 }
 
-// End stops the rule from catching more. Caught messages continue to wait as the rule says.
+// End stops the rule from catching more messages. Caught messages continue to wait as the rule
+// says.
 func (c *Caught) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,17 +213,18 @@ func (c *Caught) Release(ctx context.Context) ([]Delivery, error) {
 	return out, err
 }
 
-// Chance is a rule of a random run: the share of messages to catch, and their treatment.
+// Chance describes one rule of a random run. It has the share of messages to catch, and their
+// treatment.
 type Chance struct {
-	Name  string // name for Tally
+	Name  string // name of the rule in Tally
 	Match Match
-	Share float64 // between 0 and 1
+	Share float64 // share of messages to catch, between 0 and 1
 	// Longest is the maximum waiting time of a message. Most wait much less.
 	Longest time.Duration
-	GiveUp  bool // as in Rule
+	GiveUp  bool // as GiveUp in Rule
 }
 
-// Random is a run of rules with random choices from a seed.
+// Random is a run of rules whose random choices follow from a seed.
 type Random struct {
 	names  []string
 	caught []*Caught

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// pause is the maximum interval between checks. The first ones follow sooner.
+// pause is the maximum interval between checks. The first checks follow sooner.
 const pause = 20 * time.Millisecond
 
-// Until waits until so returns true, for at most limit. what and more, which may be omitted,
-// describe a failed wait: the expected condition, and the actual state.
+// Until waits, for at most limit, until the function `so` returns true. If the wait fails, what
+// describes the expected condition, and more describes the actual state. more may be omitted.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool, more ...func() string) {
 	t.Helper()
 	Nil(t, limit, what, func() error {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fake is a test that records its failure.
+// fake is a testing.TB that records its failure.
 type fake struct {
 	testing.TB
 	said string
@@ -22,7 +22,7 @@ func (f *fake) Fatalf(format string, args ...any) {
 	panic(failed{})
 }
 
-// TestPoll: a wait ends as soon as its condition holds, and fails the test at its limit with the
+// TestPoll: a wait ends as soon as its condition holds. At its limit, it fails the test with the
 // description.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,13 +25,13 @@ type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	// File is the path of its certificate (PEM).
+	// File is the path of the authority's certificate (PEM).
 	File string
 }
 
 var serial atomic.Int64
 
-// NewAuthority makes an authority.
+// NewAuthority makes a certificate authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -49,10 +49,10 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate for this machine's loopback, for servers and clients, with or without
-// a common name, to NAME.pem and NAME-key.pem, replacing existing files. It returns the
-// certificate's unique serial number. With names the certificate is for servers with these names,
-// and not for loopback.
+// Issue writes a certificate and its key to NAME.pem and NAME-key.pem. It replaces existing files.
+// The certificate is for servers and clients at this machine's loopback address, with or without a
+// common name. It returns the certificate and its unique serial number. If names are given, the
+// certificate is for servers with these names, and not for loopback.
 func (a *Authority) Issue(name, commonName string, names ...string) (transport.TLSInfo, *big.Int) {
 	a.t.Helper()
 	number := big.NewInt(serial.Add(1))
@@ -76,7 +76,7 @@ func (a *Authority) Issue(name, commonName string, names ...string) (transport.T
 	return info, number
 }
 
-// Revoke writes a revocation list (DER), and returns its path.
+// Revoke writes a revocation list (DER) with these serial numbers, and returns its path.
 func (a *Authority) Revoke(numbers ...*big.Int) string {
 	a.t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(serial.Add(1)), ThisUpdate: time.Now(),
@@ -96,7 +96,7 @@ func (a *Authority) Revoke(numbers ...*big.Int) string {
 	return file
 }
 
-// sign makes a key and a certificate for it. Without a signer the certificate is self-signed.
+// sign makes a key and a certificate for it. If signer is nil, the certificate is self-signed.
 func sign(t testing.TB, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,15 +9,17 @@ import (
 	"testing"
 )
 
-// The range of returned ports. It is outside of the kernel's ip_local_port_range; otherwise an
-// outgoing connection could take the port of a server that is being restarted.
+// first and behind are the limits of the range of returned ports. The range is outside of the
+// kernel's ip_local_port_range. Otherwise an outgoing connection could take the port of a server
+// that is being restarted.
 const first, behind = 20100, 32700
 
-// given are the ports that this process has returned. A server listens at its port only after a
+// given holds the ports that this process has returned. A server listens at its port only after a
 // while, and parallel tests need other ports meanwhile.
 var given sync.Map
 
-// Free is a loopback address without a listener, HOST:PORT. It never returns an address twice.
+// Free returns a loopback address (HOST:PORT) at which nobody listens. It never returns an address
+// twice.
 func Free(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -13,7 +13,7 @@ import (
 // Object is a part of a topology file.
 type Object = map[string]any
 
-// Add appends to a list of a topology.
+// Add appends objects to a list of a topology.
 func Add(top Object, list string, objects ...any) {
 	all, _ := top[list].([]any)
 	top[list] = append(all, objects...)
@@ -32,7 +32,7 @@ func Drop(top Object, list string, names ...string) {
 	})
 }
 
-// Pods is n hosts of a switch, from port 100 on.
+// Pods returns n hosts of a switch, from port 100 on.
 func Pods(sw string, n int) []any {
 	var out []any
 	for i := range n {
@@ -42,7 +42,7 @@ func Pods(sw string, n int) []any {
 	return out
 }
 
-// Read reads a file and applies changes.
+// Read reads a topology file and applies changes.
 func Read(t *testing.T, file string, change func(Object)) Object {
 	t.Helper()
 	b, err := os.ReadFile(file)

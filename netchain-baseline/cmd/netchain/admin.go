@@ -15,13 +15,13 @@ import (
 	netchain "github.com/netcraq/netcraq/netchain-baseline"
 )
 
-// admin returns the HTTP handler of a controller's commands:
+// admin returns the HTTP handler for the commands of a controller:
 //
 //	POST /v1/fail/SWITCH
 //	POST /v1/recover/SWITCH?by=SWITCH
 //	GET  /v1/events
 //
-// A refusal is status 409 with a line of text.
+// If the controller refuses a command, the status is 409 and the body is a line of text.
 func admin(k *netchain.Controller) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, what any, err error) {

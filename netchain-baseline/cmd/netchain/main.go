@@ -1,5 +1,5 @@
-// Command netchain runs NetChain, the baseline, on the switches of a topology: its controller, its
-// load, and single requests.
+// Command netchain runs NetChain, the baseline, on the switches of a topology. It runs the
+// controller, generates load, and sends single requests.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	netchain "github.com/netcraq/netcraq/netchain-baseline"
 )
 
-// common are the flags of all commands.
+// common has the flags that all commands have.
 type common struct {
 	file    string
 	seqBits int
@@ -151,7 +151,8 @@ func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
 	return nil
 }
 
-// bench returns the command for the in-kernel load, like `netcraqctl bench --kernel` for NetCRAQ.
+// bench returns the command that generates load in the kernel, like `netcraqctl bench --kernel` for
+// NetCRAQ.
 func (c *common) bench() *cobra.Command {
 	var cfg kernelload.Config
 	var puts int

@@ -1,15 +1,16 @@
-// Package door lets nodes' stores of durable keys (nodeapi/durable) make the requests to etcd that
-// they need, and no others. A node's agent has no certificate for etcd or for its gateways. Only
-// the leading agent has one. It serves a gRPC connection of each node here, and forwards the
-// requests to a gateway.
+// Package door restricts the requests that nodes can send to etcd. It permits only the requests
+// that a node's store of durable keys (nodeapi/durable) needs. The agent of a node has no
+// certificate for etcd or for its gateways. Only the leading agent has such a certificate. It runs
+// a Door, which accepts a gRPC connection from each node, and forwards permitted requests to a
+// gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
 //	                               passes only keys that begin with /netcraq.io/, in a Store's form;
 //	                               limits keys, bytes a second, and watches
 //
-// An attacker on a node can read and change all durable keys of all namespaces, as it can all
-// volatile keys. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
-// etcd no faster than its rate.
+// An attacker on a node can read and change all durable keys of all namespaces, and also all
+// volatile keys. The attacker cannot access other keys in etcd, cannot exceed the quotas of keys,
+// and cannot write to etcd faster than the node's rate.
 package door
 
 import (
@@ -35,23 +36,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
-// Options configure a Door. Zero values mean the defaults in the fields' comments.
+// Options are the options of a Door. If a field is zero, the default in its comment applies.
 type Options struct {
 	// Etcd is the connection to the gateways.
 	Etcd *durable.Connection
-	// Keys is how many keys a namespace may have, and AllKeys how many all namespaces may have
-	// together. 0: DefaultKeys, DefaultAllKeys.
+	// Keys is the maximum number of keys of a namespace. AllKeys is the maximum number of keys of
+	// all namespaces together. The defaults are DefaultKeys and DefaultAllKeys.
 	Keys, AllKeys int
-	// NodeRate is how many bytes a second one node may write, and Rate how many all nodes may write
-	// together. The burst of each is sixteen times the rate. 0: DefaultNodeRate, DefaultRate.
+	// NodeRate is the maximum number of bytes per second that one node may write, and Rate that of
+	// all nodes together. The burst is sixteen times the rate. The defaults are DefaultNodeRate and
+	// DefaultRate.
 	NodeRate, Rate float64
-	// Patience is how long a request waits for a connection to the gateways. 0: 3 s.
+	// Patience is how long a request waits for a connection to the gateways. The default is 3 s.
 	Patience time.Duration
 }
 
-// Limits of all nodes together. etcd keeps overwritten values until it is compacted, which
-// Kubernetes' API server does every five minutes. So these writes take at most 600 MB of etcd's
-// quota of 2 GB.
+// These are limits for all nodes together. etcd keeps overwritten values until it is compacted,
+// which the Kubernetes API server does every five minutes. So these writes take at most 600 MB of
+// etcd's quota of 2 GB.
 const (
 	DefaultKeys     = durable.DefaultQuota
 	DefaultAllKeys  = 100_000
@@ -60,30 +62,31 @@ const (
 	atOnce          = 16
 )
 
-// Bounds of one node's connection.
+// These are limits for the connection of one node.
 const (
-	streams      = 256     // requests under way, including watch streams
-	watchStreams = 4       // watches on one watch stream
-	watches      = 1024    // watches; a store uses one for each namespace
-	messageBytes = 1 << 20 // maximum size of a request
-	valuesAtOnce = 64      // entries with values that one range request may return
-	namesAtOnce  = 1000    // entries without values that one range request may return
-	opsAtOnce    = 128     // operations in a transaction, as in etcd
-	// bytes of an entry's name, which consists of the prefix, a namespace and a key
+	streams      = 256     // maximum number of requests under way, including watch streams
+	watchStreams = 4       // maximum number of watch streams
+	watches      = 1024    // maximum number of watches; a store uses one watch for each namespace
+	messageBytes = 1 << 20 // maximum size of a request in bytes
+	valuesAtOnce = 64      // maximum number of entries with values that one range request may return
+	namesAtOnce  = 1000    // maximum number of entries without values that one range request may return
+	opsAtOnce    = 128     // maximum number of operations in a transaction, as in etcd
+	// maximum length of an entry's name in bytes; the name consists of the prefix, a namespace and
+	// a key
 	maxName       = 400
 	maxLease      = 24 * time.Hour
 	leasesASecond = 1
 )
 
-// Door serves nodes. It is safe for concurrent use.
+// Door serves the connections of nodes. It is safe for concurrent use.
 type Door struct {
 	o       Options
 	watches int64
-	rate    *rate.Limiter // limits all nodes' writes
+	rate    *rate.Limiter // limits the writes of all nodes together
 
 	mu     sync.Mutex
-	nodes  map[string]*rate.Limiter // limits each node's writes, over all of its connections
-	making int                      // keys that transactions under way make
+	nodes  map[string]*rate.Limiter // limits the writes of each node, over all of its connections
+	making int                      // number of keys that are being created by transactions under way
 }
 
 // New makes a Door.
@@ -102,14 +105,14 @@ func (d *Door) limiterOf(node string) *rate.Limiter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.nodes[node]
-	if l == nil { // node names come from the API server, so this map has at most one entry per node
+	if l == nil { // the map stays small, because node names come from the API server
 		l = limiter(d.o.NodeRate)
 		d.nodes[node] = l
 	}
 	return l
 }
 
-// Serve serves a node on a connection, until the connection or ctx ends.
+// Serve serves the connection nc of a node until the connection or ctx ends.
 func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	v := &visit{d: d, node: node, rate: d.limiterOf(node), leases: rate.NewLimiter(leasesASecond, 10)}
 	unknown := func(_ any, stream grpc.ServerStream) error {
@@ -124,7 +127,7 @@ func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	pb.RegisterWatchServer(s, &watching{v: v})
 	pb.RegisterLeaseServer(s, &leasing{v: v})
 	defer context.AfterFunc(ctx, s.Stop)()
-	_ = s.Serve(oneconn.Listen(nc)) // Serve ends with the connection
+	_ = s.Serve(oneconn.Listen(nc)) // Serve returns when the connection ends
 	s.Stop()
 }
 
@@ -140,7 +143,7 @@ type visit struct {
 	streams int // number of watch streams
 }
 
-// deny refuses a request, and adds what a node may do.
+// deny returns the error for a refused request. The error also says what a node may do.
 func (v *visit) deny(format string, args ...any) error {
 	return status.Errorf(codes.PermissionDenied, "node %s: %s: by this way a node reads, watches and writes keys that begin with %s, in the form that the node API does",
 		v.node, fmt.Sprintf(format, args...), durable.Prefix)
@@ -157,7 +160,7 @@ func (v *visit) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return handle(ctx, request)
 }
 
-// etcd returns the connection to etcd. If it returns an error, nothing was sent.
+// etcd returns the client for etcd. If it returns an error, nothing was sent to etcd.
 func (v *visit) etcd(ctx context.Context) (*clientv3.Client, error) {
 	client, err := v.d.o.Etcd.Wait(ctx, v.d.o.Patience)
 	if err != nil {
@@ -166,7 +169,7 @@ func (v *visit) etcd(ctx context.Context) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// Range implements etcd's service.
+// Range implements Range of etcd's KV service.
 func (v *visit) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if err := v.mayRange(r); err != nil {
 		return nil, err
@@ -178,7 +181,7 @@ func (v *visit) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 	return pb.NewKVClient(client.ActiveConnection()).Range(ctx, r)
 }
 
-// Txn implements etcd's service.
+// Txn implements Txn of etcd's KV service.
 func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	made, size, err := v.mayTxn(r)
 	if err != nil {
@@ -191,7 +194,7 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	if size > 0 {
 		now := time.Now()
 		if !v.rate.AllowN(now, size) || !v.d.rate.AllowN(now, size) {
-			// etcd's error for this; it says that nothing was done
+			// etcd uses this error for too many requests, so the node knows that nothing was done
 			return nil, rpctypes.ErrGRPCRequestTooManyRequests
 		}
 	}
@@ -205,8 +208,8 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
 }
 
-// makes adds n keys to those being created, until done is called. It returns the number of keys
-// being created, including these.
+// makes counts n keys as being created until done is called. It returns the number of keys that are
+// being created, including these n keys.
 func (d *Door) makes(n int) (underWay int, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -218,11 +221,11 @@ func (d *Door) makes(n int) (underWay int, done func()) {
 	}
 }
 
-// room returns an error if a namespace may not have more keys. It counts after the node did, and
-// the transaction that creates the keys succeeds only if no other key was created in the namespace
-// since the node's count. So it refuses a transaction that expects a later revision of the
-// namespace's MadeName. Keys of other namespaces may be created at the same time, so all keys being
-// created count towards AllKeys.
+// room returns an error if a namespace may not have more keys. The node has counted the keys
+// earlier, and room counts them again. The transaction succeeds only if no other key was created in
+// the namespace since the node's count. Therefore room refuses a transaction that expects a later
+// revision of the namespace's MadeName. Keys of other namespaces may be created at the same time.
+// Therefore all keys that are being created count towards AllKeys.
 func (v *visit) room(ctx context.Context, client *clientv3.Client, more making, underWay int) error {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -249,13 +252,13 @@ func (v *visit) room(ctx context.Context, client *clientv3.Client, more making, 
 	return nil
 }
 
-// leasing serves the leases of tombstones.
+// leasing implements etcd's lease service, for the leases of tombstones.
 type leasing struct {
 	pb.UnimplementedLeaseServer
 	v *visit
 }
 
-// LeaseGrant implements etcd's service.
+// LeaseGrant implements LeaseGrant of etcd's lease service.
 func (l *leasing) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if r.ID != 0 || r.TTL <= 0 || r.TTL > int64(maxLease/time.Second) {
 		return nil, l.v.deny("a lease %d of %d s", r.ID, r.TTL)
@@ -270,18 +273,18 @@ func (l *leasing) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.
 	return pb.NewLeaseClient(client.ActiveConnection()).LeaseGrant(ctx, r)
 }
 
-// LeaseKeepAlive implements etcd's service, by refusing.
+// LeaseKeepAlive refuses the call, because leases of tombstones are never renewed.
 func (l *leasing) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
 	return l.v.deny("keeping leases alive")
 }
 
-// watching serves watches.
+// watching implements etcd's watch service.
 type watching struct {
 	pb.UnimplementedWatchServer
 	v *visit
 }
 
-// Watch implements etcd's service.
+// Watch implements Watch of etcd's watch service.
 func (w *watching) Watch(from pb.Watch_WatchServer) error {
 	v := w.v
 	v.mu.Lock()
@@ -304,13 +307,14 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 	if err != nil {
 		return err
 	}
-	// A member that is cut off from its cluster does not learn of changes.
+	// Require a leader, because a member that is cut off from its cluster does not learn of
+	// changes.
 	to, err := pb.NewWatchClient(client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx))
 	if err != nil {
 		return err
 	}
 	refused := make(chan error, 1)
-	var there atomic.Int64 // number of watches; each ends with an answer that marks the end
+	var there atomic.Int64 // number of watches that exist; it decreases when an answer reports the end of a watch
 	go func() {
 		defer cancel()
 		for {

@@ -29,7 +29,7 @@ import (
 
 const soon = 30 * time.Second
 
-// enter returns a node's client through a door, until the end of the test.
+// enter returns a client of a node that uses the door. The client works until the end of the test.
 func enter(t *testing.T, d *Door, name string) *clientv3.Client {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func newStore(t *testing.T, c *clientv3.Client, quota int) *durable.Store {
 
 func key(name string) store.Key { return store.Key{Namespace: "ns", Name: name} }
 
-// A node's store works the same through a door as without one.
+// TestStore checks that a node's store works the same with a door as without a door.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	d, _ := newDoor(t, Options{})
@@ -110,7 +110,7 @@ func TestStore(t *testing.T) {
 	if len(all) != 2 {
 		t.Errorf("%v", all)
 	}
-	for i := range 100 { // more than the door lets a node read in one request
+	for i := range 100 { // create more keys than the door lets a node read in one request
 		_, err := a.Put(ctx, key(fmt.Sprint("many", i)), []byte("v"))
 		must(err)
 	}
@@ -169,8 +169,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// Whatever quota the nodes claim, a namespace never has more keys than the door's limit, exactly,
-// and all namespaces together never exceed their limit.
+// TestKeys checks that a namespace never has more keys than the door's limit, whatever quota the
+// nodes claim. All namespaces together must never exceed their limit, either.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const most = 15
@@ -212,7 +212,8 @@ func TestKeys(t *testing.T) {
 	if n := made.Swap(0); n != most {
 		t.Errorf("%d keys were made", n)
 	}
-	// sequentially, because keys being created count, and concurrent requests may be refused early
+	// send the requests one after the other, because keys that are being created count, so
+	// concurrent requests may be refused early
 	for i := range 6 {
 		make(fmt.Sprint("other", i), i)
 		work.Wait()
@@ -234,9 +235,10 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestKeysOfAForger: a compromised node creates many keys at once, in one namespace and in many.
-// Its transactions do not contain a real count but the node's guess of the revision at their
-// execution. It cannot create more keys than allowed.
+// TestKeysOfAForger checks a compromised node that creates many keys at once, in one namespace and
+// in many namespaces. The transactions of the node do not contain a real count. They contain the
+// node's guess of the revision when they will be executed. The node must not be able to create more
+// keys than allowed.
 func TestKeysOfAForger(t *testing.T) {
 	t.Parallel()
 	const most, all, each, bursts = 10, 15, 5, 40
@@ -276,7 +278,7 @@ func TestKeysOfAForger(t *testing.T) {
 			if len(now.Kvs) > 0 {
 				counted = now.Kvs[0].ModRevision
 			}
-			if who > 0 { // the guess: the other transactions of this burst have created their keys by then
+			if who > 0 { // the node guesses that the other transactions of this burst have already created their keys
 				counted = next + int64(who)
 			}
 			work.Go(func() { _, _ = evil.Txn(t.Context(), makes("ns", burst*100+who, counted)) })
@@ -301,11 +303,11 @@ func TestKeysOfAForger(t *testing.T) {
 	}
 }
 
-// A node cannot write faster than its rate, however many connections it makes, and other nodes
-// continue.
+// TestRate checks that a node cannot write faster than its rate, even with many connections, and
+// that other nodes can still write.
 func TestRate(t *testing.T) {
 	t.Parallel()
-	d, _ := newDoor(t, Options{NodeRate: 4096}) // the burst is 64 KiB
+	d, _ := newDoor(t, Options{NodeRate: 4096}) // the burst is 16 times the rate, which is 64 KiB
 	flood, friend := enter(t, d, "a"), newStore(t, enter(t, d, "b"), 0)
 	again := enter(t, d, "a")
 	refused := 0
@@ -327,8 +329,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestAttacks: a compromised node sends arbitrary requests. It can access only durable keys in
-// etcd, and changes nothing else.
+// TestAttacks checks a compromised node that sends arbitrary requests. It must be able to access
+// only durable keys in etcd, and must not change anything else.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	d, etcd := newDoor(t, Options{})
@@ -527,7 +529,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A stream has a maximum number of watches at a time; ended watches do not count.
+// TestWatches checks that a stream has a maximum number of watches at a time, and that ended
+// watches do not count.
 func TestWatches(t *testing.T) {
 	t.Parallel()
 	const watches = 20
@@ -544,7 +547,7 @@ func TestWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range watches + 10 { // one watch after another
+	for range watches + 10 { // begin and end one watch after another
 		create()
 		made, err := s.Recv()
 		if err != nil || !made.Created {

@@ -14,7 +14,7 @@ import (
 
 var behind = []byte(clientv3.GetPrefixRangeEnd(durable.Prefix))
 
-// inside reports whether a key, or a whole range, is below the prefix.
+// inside reports whether a key, or a whole range of keys, is below the prefix.
 func inside(key, end []byte) bool {
 	switch {
 	case len(key) > maxName || len(end) > maxName || !bytes.HasPrefix(key, []byte(durable.Prefix)):
@@ -22,12 +22,13 @@ func inside(key, end []byte) bool {
 	case len(end) == 0:
 		return true
 	}
-	// an end of \0 means all keys
+	// an end of "\x00" means all keys
 	return !bytes.Equal(end, []byte{0}) && bytes.Compare(end, behind) <= 0
 }
 
-// mayRange reports whether a node may send this read. It refuses reads that make etcd look at more
-// than it returns: with filters, or sorted by anything but the name.
+// mayRange returns an error unless a node may send this read. It refuses reads that make etcd
+// process more entries than it returns. Such reads have filters, or are sorted by anything but the
+// name.
 func (v *visit) mayRange(r *pb.RangeRequest) error {
 	switch {
 	case !inside(r.Key, r.RangeEnd):
@@ -52,16 +53,16 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 	return nil
 }
 
-// making describes the keys that a transaction creates in a namespace.
+// making describes the keys that a transaction creates in one namespace.
 type making struct {
 	namespace string
 	keys      int
-	counted   int64 // the transaction requires that the namespace's durable.MadeName has this revision
+	counted   int64 // revision that the transaction requires durable.MadeName of the namespace to have
 }
 
-// mayTxn reports whether a node may send this transaction. It may read, write existing keys, each
-// under a condition on that key, or create keys of one namespace as a Store does. size is the
-// number of bytes written.
+// mayTxn returns an error unless a node may send this transaction. A transaction may read, or write
+// existing keys, each with a condition on that key. It may also create keys of one namespace in the
+// same form as a Store. The result size is the number of bytes that the transaction writes.
 func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	if len(r.Compare) > opsAtOnce || len(r.Success) > opsAtOnce || len(r.Failure) > opsAtOnce {
 		return made, 0, v.deny("more than %d operations at once", opsAtOnce)
@@ -79,7 +80,7 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 			return made, 0, err
 		}
 	}
-	// the operations to execute if a condition fails, which have no conditions of their own
+	// these operations are executed if a condition fails, so they must not write
 	for _, op := range r.Failure {
 		if err := v.mayRead(op); err != nil {
 			return made, 0, err
@@ -98,7 +99,8 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 	return made, size, nil
 }
 
-// mayWrite reports whether a Store would send such writes, and returns the keys that they create.
+// mayWrite reports whether a Store would send such writes. It also returns the keys that they
+// create.
 func mayWrite(when []*pb.Compare, puts []*pb.PutRequest) (made making, ok bool) {
 	fences := 0
 	for _, p := range puts {
@@ -131,7 +133,8 @@ func (v *visit) mayRead(op *pb.RequestOp) error {
 	return v.deny("a transaction that is none of the node API's")
 }
 
-// isKey returns the namespace of an entry that may be a key; "": it is not one.
+// isKey returns the namespace of an entry that may be a key. It returns "" if the entry cannot be a
+// key.
 func isKey(entry []byte) string {
 	rest, ok := strings.CutPrefix(string(entry), durable.KeysPrefix)
 	ns, name, slash := strings.Cut(rest, "/")
@@ -141,8 +144,8 @@ func isKey(entry []byte) string {
 	return ns
 }
 
-// find returns the first condition on key for which the function is returns true, or nil if there
-// is none.
+// find returns the first condition on key for which the function `is` returns true. It returns nil
+// if there is no such condition.
 func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare {
 	for _, c := range all {
 		if bytes.Equal(c.Key, key) && is(c) {
@@ -152,7 +155,7 @@ func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare 
 	return nil
 }
 
-// isThere reports whether a condition can hold only for a key that has an entry.
+// isThere reports whether a condition can hold only if the key has an entry.
 func isThere(c *pb.Compare) bool {
 	switch {
 	case c.Target == pb.Compare_CREATE && c.Result == pb.Compare_GREATER:
@@ -160,16 +163,16 @@ func isThere(c *pb.Compare) bool {
 	case c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL:
 		return c.GetModRevision() > 0
 	}
-	// For a key without an entry, no comparison of values holds.
+	// A comparison of values never holds for a key without an entry.
 	return c.Target == pb.Compare_VALUE && c.Result == pb.Compare_NOT_EQUAL
 }
 
-// isNot reports whether a condition can hold only for a key that has no entry.
+// isNot reports whether a condition can hold only if the key has no entry.
 func isNot(c *pb.Compare) bool {
 	return c.Target == pb.Compare_CREATE && c.Result == pb.Compare_EQUAL && c.GetCreateRevision() == 0
 }
 
-// isAsCounted reports whether a condition holds only until another key is created.
+// isAsCounted reports whether a condition holds only until another key is created in the namespace.
 func isAsCounted(c *pb.Compare) bool {
 	return c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL
 }

@@ -22,78 +22,80 @@ import (
 	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
-// ErrNotSent says that a request was not sent, or that the server has not begun to process it.
+// ErrNotSent means that a request was not sent, or that the server has not begun to process it.
 var ErrNotSent = errors.New("the request was not sent")
 
 const (
-	frameBytes   = 16 << 10 // of a frame's payload: what HTTP/2 allows if the settings do not say more
-	streamWindow = 4 << 20  // bytes of one answer that the server may send ahead
-	connWindow   = 16 << 20 // bytes of all answers
-	answerBytes  = 64 << 20 // of one answer
-	headerBytes  = 64 << 10 // of its headers
-	pooledBytes  = 64 << 10 // of the buffers that a call keeps for the next one
-	prefixBytes  = 5        // of a gRPC message: whether it is compressed, and its length
+	frameBytes   = 16 << 10 // payload of a frame: the maximum that HTTP/2 allows unless settings permit more
+	streamWindow = 4 << 20  // bytes of one answer that the server may send before it must wait
+	connWindow   = 16 << 20 // bytes of all answers that the server may send before it must wait
+	answerBytes  = 64 << 20 // maximum size of one answer
+	headerBytes  = 64 << 10 // maximum size of the headers of an answer
+	pooledBytes  = 64 << 10 // maximum size of a buffer that a call leaves for the next call
+	prefixBytes  = 5        // prefix of a gRPC message: whether it is compressed, and its length
 )
 
-// lastStream is about where a connection accepts no more calls. HTTP/2 has no ids above twice that.
+// lastStream is a stream id. The connection accepts no more calls beyond it. HTTP/2 allows ids up
+// to about twice this number.
 const lastStream = math.MaxInt32 / 2
 
 const (
-	// every is the interval at which the connection looks after its calls. A call that waits for
-	// longer begins to watch its context.
+	// every is the interval at which the connection checks its calls. A call that waits longer than
+	// this begins to watch its context.
 	every = 2 * time.Millisecond
-	// pongAfter is how long the connection waits before it answers a ping. gRPC's servers send one
-	// with the first request after each answer, to estimate the bandwidth. An early answer would
-	// have each call wake its reader twice, and the server twice.
+	// pongAfter is how long the connection waits before it answers a ping. A gRPC server sends a
+	// ping with the first request after each answer, to estimate the bandwidth. If the connection
+	// answered at once, each call would wake its reader twice, and also the server.
 	pongAfter = 50 * time.Millisecond
-	// idleRead is how long nobody reads the connection if nobody waits for an answer.
+	// idleRead is the time after the last call during which no goroutine reads the connection. Then
+	// a goroutine of the connection begins to read.
 	idleRead = 20 * time.Millisecond
 )
 
 // Conn is an HTTP/2 connection to a gRPC server. It is safe for concurrent use.
 type Conn struct {
 	nc     net.Conn
-	br     *bufio.Reader // used by the reader
-	framer *http2.Framer // its reading half is used by the reader, the other half is guarded by mu
+	br     *bufio.Reader // used only by the goroutine that reads
+	framer *http2.Framer // the reading goroutine uses the half for reading; mu guards the other half
 	fields []hpack.HeaderField
 	o      Options
 	done   chan struct{}
-	usable atomic.Bool // calls may begin
+	usable atomic.Bool // whether the connection accepts calls
 
 	mu      sync.Mutex
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	out     []byte // bytes to write
+	out     []byte // bytes that must be written
 	spare   []byte
-	writing bool      // a goroutine writes
-	wrote   time.Time // when it began its newest write
+	writing bool      // whether a goroutine is writing
+	wrote   time.Time // when the goroutine began its last write
 	calls   map[uint32]*call
-	streams int    // how many of the calls are of Stream
-	last    uint32 // the newest stream of HTTP/2
-	window  int64  // bytes that the server accepts
-	initial int64  // bytes that the server accepts of a new stream
-	most    uint32 // streams that the server accepts
-	unsaid  int    // bytes that the server may send again, but was not told about
-	settled bool   // the server's settings are known
-	away    bool   // the server accepts no more calls
-	reading bool   // a goroutine reads
-	err     error  // why the connection has ended
+	streams int    // number of calls that were made by Stream
+	last    uint32 // id of the newest HTTP/2 stream
+	window  int64  // number of bytes that the server still accepts
+	initial int64  // number of bytes that the server accepts on a new stream
+	most    uint32 // maximum number of streams that the server accepts
+	unsaid  int    // number of received bytes that were not returned to the server's window yet
+	settled bool   // whether the server's settings have arrived
+	away    bool   // whether the server refuses further calls
+	reading bool   // whether a goroutine is reading
+	err     error  // why the connection has ended; nil before
 
 	tick   *time.Timer
-	ticks  bool      // tick is armed
-	due    time.Time // when it comes
-	idle   time.Time // when the last call ended
-	ping   [8]byte   // the server's ping that was not answered yet
-	asked  time.Time // when that came; 0: there is none
-	heard  time.Time // when a frame was read while calls waited, or the first of them began
-	pinged bool      // the server was asked since then whether it is there
+	ticks  bool      // whether tick is running
+	due    time.Time // time when tick fires
+	idle   time.Time // time when the last call ended
+	ping   [8]byte   // payload of the server's ping that was not answered yet
+	asked  time.Time // time when that ping arrived; zero if there is none
+	heard  time.Time // time when a frame last arrived while calls waited, or when the first waiting call began
+	pinged bool      // whether a ping was sent to the server since heard
 }
 
-// Options configure a Conn.
+// Options are the options of a Conn.
 type Options struct {
 	Scheme, Authority, UserAgent string
-	// Silence is how long the server may send nothing while calls wait until it is asked whether it
-	// is there, and Answer is how long it then has to answer.
+	// Silence is how long the server may send nothing while calls wait. Then the connection sends a
+	// ping, and the server has the time Answer to respond.
 	Silence, Answer time.Duration
 }
 
@@ -104,24 +106,25 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// call is one call under way. Conn.mu guards it until it is over.
+// call is one call under way. Conn.mu guards it until the call is over.
 type call struct {
 	ctx    context.Context
-	wake   chan struct{} // has an element when the call is over, or is to read
+	wake   chan struct{} // receives an element when the call is over, or when it must begin to read
 	over   bool
 	err    error
 	answer []byte
 	unsaid int
-	begun  bool // its answer has begun
-	old    bool // it was there at an earlier tick
-	reads  bool // it reads
+	begun  bool // whether the answer to the call has begun
+	old    bool // whether the call already existed at an earlier tick
+	reads  bool // whether the caller's goroutine reads the connection
 	stop   func() bool
-	tell   func(message []byte) error // gets the messages of a stream; nil: the call is a single one
+	tell   func(message []byte) error // gets each message of a stream; nil if the call is not a stream
 }
 
 var pool = sync.Pool{New: func() any { return &call{wake: make(chan struct{}, 1)} }}
 
-// New begins to use a connection. It returns when the server has sent its settings, or ctx ends.
+// New begins to use nc as an HTTP/2 connection. It returns when the server has sent its settings,
+// or when ctx ends.
 func New(ctx context.Context, nc net.Conn, o Options) (*Conn, error) {
 	c := &Conn{nc: nc, br: bufio.NewReaderSize(nc, 2*frameBytes), o: o, done: make(chan struct{}),
 		calls: map[uint32]*call{}, window: 65535, initial: 65535, most: math.MaxUint32}
@@ -162,20 +165,20 @@ func New(ctx context.Context, nc net.Conn, o Options) (*Conn, error) {
 	return c, err
 }
 
-// Usable reports whether calls may be made.
+// Usable reports whether the connection accepts calls.
 func (c *Conn) Usable() bool { return c.usable.Load() }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection, and with it the calls under way.
+// Close ends the connection and all calls under way.
 func (c *Conn) Close() {
 	c.mu.Lock()
 	c.fail(net.ErrClosed)
 	c.mu.Unlock()
 }
 
-// outWriter collects what the framer writes. Conn.mu is held.
+// outWriter appends what the framer writes to Conn.out. The caller holds Conn.mu.
 type outWriter Conn
 
 func (w *outWriter) Write(b []byte) (int, error) {
@@ -183,8 +186,8 @@ func (w *outWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Invoke makes a call, and stores its answer in out. A call that waits longer than a few
-// milliseconds ends with its context.
+// Invoke makes a call, and stores the answer in out. The call also ends when ctx ends, unless it
+// takes only a few milliseconds.
 func (c *Conn) Invoke(ctx context.Context, method string, in, out message) error {
 	x := pool.Get().(*call)
 	*x = call{ctx: ctx, wake: x.wake, answer: x.answer[:0]}
@@ -198,16 +201,16 @@ func (c *Conn) Invoke(ctx context.Context, method string, in, out message) error
 	return err
 }
 
-// Stream makes a call with one request and any number of answers. tell gets each of them, without
-// delay, from the goroutine that reads the connection. tell must not wait or use the Conn. Stream
-// returns when the server, ctx or an error of tell ends the call.
+// Stream makes a call with one request and any number of answers. The goroutine that reads the
+// connection calls tell with each answer at once. tell must not wait, and must not use the Conn.
+// Stream returns when the server ends the call, when ctx ends, or when tell returns an error.
 func (c *Conn) Stream(ctx context.Context, method string, in message, tell func(message []byte) error,
 	metadata ...hpack.HeaderField) error {
 	x := &call{ctx: ctx, wake: make(chan struct{}, 1), tell: tell}
 	return c.do(x, method, in, metadata...)
 }
 
-// do makes a call.
+// do makes a call and waits until it is over.
 func (c *Conn) do(x *call, method string, in message, metadata ...hpack.HeaderField) error {
 	if err := x.ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -234,7 +237,7 @@ func (c *Conn) do(x *call, method string, in message, metadata ...hpack.HeaderFi
 		x.reads = false
 		c.passOn()
 	}
-	select { // it was woken while it read
+	select { // the call may have been woken while it was reading
 	case <-x.wake:
 	default:
 	}
@@ -245,7 +248,7 @@ func (c *Conn) do(x *call, method string, in message, metadata ...hpack.HeaderFi
 	return x.err
 }
 
-// send queues a request. c.mu is held.
+// send queues the request of a call. The caller holds c.mu.
 func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderField) error {
 	size := in.Size()
 	total := int64(prefixBytes + size)
@@ -265,7 +268,7 @@ func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderF
 	b := append(x.answer[:0], make([]byte, total)...)
 	binary.BigEndian.PutUint32(b[1:], uint32(size))
 	if _, err := in.MarshalToSizedBuffer(b[prefixBytes:]); err != nil {
-		c.fail(err) // the headers are queued already
+		c.fail(err) // end the connection, because the headers are already queued
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	x.answer = b[:0]
@@ -280,7 +283,7 @@ func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderF
 	}
 	c.calls[id] = x
 	if id > lastStream {
-		c.leave() // after the call is known, which ends the connection otherwise
+		c.leave() // leave ends the connection if it has no calls, so call it after this call was added
 	}
 	if x.tell != nil {
 		x.stop = context.AfterFunc(x.ctx, func() { c.giveUp(id, x) })
@@ -290,8 +293,8 @@ func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderF
 	return nil
 }
 
-// interval is how often the connection looks after its calls, of which there are some. c.mu is
-// held.
+// interval returns how often the connection must check its calls. There must be at least one call.
+// The caller holds c.mu.
 func (c *Conn) interval() time.Duration {
 	if len(c.calls) == c.streams {
 		return c.o.Silence / 4
@@ -299,7 +302,7 @@ func (c *Conn) interval() time.Duration {
 	return every
 }
 
-// look makes tick come after a time, or sooner. c.mu is held.
+// look makes tick fire after the given time, or earlier. The caller holds c.mu.
 func (c *Conn) look(after time.Duration) {
 	if due := time.Now().Add(after); !c.ticks || due.Before(c.due) {
 		c.ticks, c.due = true, due
@@ -307,7 +310,7 @@ func (c *Conn) look(after time.Duration) {
 	}
 }
 
-// pong answers the server's ping, if there is one. c.mu is held.
+// pong answers the server's ping, if there is one. The caller holds c.mu.
 func (c *Conn) pong() {
 	if !c.asked.IsZero() {
 		c.asked = time.Time{}
@@ -315,7 +318,8 @@ func (c *Conn) pong() {
 	}
 }
 
-// flush writes what is queued, unless another goroutine does. c.mu is held, and released meanwhile.
+// flush writes the queued bytes, unless another goroutine is writing. The caller holds c.mu, which
+// flush releases during a write.
 func (c *Conn) flush() {
 	if c.writing {
 		return
@@ -325,7 +329,8 @@ func (c *Conn) flush() {
 		b := c.out
 		c.out, c.spare = c.spare[:0], nil
 		for rest := b; len(rest) > 0 && c.err == nil; {
-			part := rest[:min(len(rest), pooledBytes)] // so that a slow peer's progress is visible
+			// write in parts, so that the progress of a slow server is visible
+			part := rest[:min(len(rest), pooledBytes)]
 			rest = rest[len(part):]
 			c.wrote = time.Now()
 			c.mu.Unlock()
@@ -342,13 +347,13 @@ func (c *Conn) flush() {
 	c.writing = false
 }
 
-// frame reads and handles one frame. Only the reader calls it, without mu.
+// frame reads and handles one frame. Only the reading goroutine calls it, without holding mu.
 func (c *Conn) frame() {
 	f, err := c.next()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded): // set by giveUp
+	case errors.Is(err, os.ErrDeadlineExceeded): // giveUp has set the deadline
 		_ = c.nc.SetReadDeadline(time.Time{})
 		return
 	case err == nil:
@@ -368,9 +373,9 @@ func (c *Conn) frame() {
 	c.flush()
 }
 
-// next reads a frame. If the read deadline passes, it leaves what has arrived of the frame in the
-// buffer. Headers may be longer than the buffer, so the connection ends if the deadline passes
-// between their frames.
+// next reads a frame. If the read deadline passes, the bytes that have arrived stay in the buffer.
+// Headers may be longer than the buffer. So if the deadline passes between two frames of headers,
+// the connection ends.
 func (c *Conn) next() (http2.Frame, error) {
 	const header = 9
 	b, err := c.br.Peek(header)
@@ -389,7 +394,7 @@ func (c *Conn) next() (http2.Frame, error) {
 	return f, err
 }
 
-// handle processes a frame. c.mu is held.
+// handle processes a frame. The caller holds c.mu.
 func (c *Conn) handle(f http2.Frame) error {
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
@@ -425,8 +430,8 @@ func (c *Conn) handle(f http2.Frame) error {
 	return nil
 }
 
-// refused ends a call that the server says it has not processed. A server that has begun to answer
-// the call has processed it, whatever it says. c.mu is held.
+// refused ends a call that the server claims not to have processed. If the server has already begun
+// to answer the call, the claim is ignored. The caller holds c.mu.
 func (c *Conn) refused(id uint32) {
 	err := ErrNotSent
 	if x := c.calls[id]; x != nil && x.begun {
@@ -464,7 +469,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame) {
 	case http != "" && http != "200":
 		c.reset(f.StreamID, status.Error(codes.Unavailable, "the server answers with the HTTP status "+http))
 	case f.StreamEnded():
-		c.finish(f.StreamID, status.Error(grpcconn.Status(f.Fields))) // nil for codes.OK
+		c.finish(f.StreamID, status.Error(grpcconn.Status(f.Fields))) // the error is nil for codes.OK
 	}
 }
 
@@ -496,7 +501,7 @@ func (c *Conn) data(f *http2.DataFrame) {
 	}
 }
 
-// tellAll passes on the messages of a stream that are complete.
+// tellAll calls tell with all complete messages of a stream.
 func (x *call) tellAll() error {
 	rest := x.answer
 	for len(rest) >= prefixBytes {
@@ -516,13 +521,13 @@ func (x *call) tellAll() error {
 	return nil
 }
 
-// reset ends a call whose answer is not complete. c.mu is held.
+// reset ends a call whose answer is not complete. The caller holds c.mu.
 func (c *Conn) reset(id uint32, err error) {
 	_ = c.framer.WriteRSTStream(id, http2.ErrCodeCancel)
 	c.finish(id, err)
 }
 
-// finish ends a call. c.mu is held.
+// finish ends a call. The caller holds c.mu.
 func (c *Conn) finish(id uint32, err error) {
 	x := c.calls[id]
 	if x == nil {
@@ -550,7 +555,8 @@ func (x *call) rouse() {
 
 var errAway = errors.New("the server ends the connection")
 
-// leave accepts no more calls, and ends the connection with the last one. c.mu is held.
+// leave makes the connection refuse further calls, and end together with its last call. The caller
+// holds c.mu.
 func (c *Conn) leave() {
 	c.away = true
 	c.usable.Store(false)
@@ -559,7 +565,8 @@ func (c *Conn) leave() {
 	}
 }
 
-// passOn ends the caller's reading. c.mu is held.
+// passOn makes another goroutine read the connection, because the present reader stops. The caller
+// holds c.mu.
 func (c *Conn) passOn() {
 	c.reading = false
 	for _, x := range c.calls {
@@ -573,7 +580,8 @@ func (c *Conn) passOn() {
 	}
 }
 
-// readIdle reads until a call has ended, or the connection has. From then on callers read.
+// readIdle reads the connection until a call or the connection has ended. From then on callers
+// read.
 func (c *Conn) readIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -585,7 +593,7 @@ func (c *Conn) readIdle() {
 	c.passOn()
 }
 
-// fail ends the connection. c.mu is held.
+// fail ends the connection. The caller holds c.mu.
 func (c *Conn) fail(err error) {
 	if c.err != nil {
 		return
@@ -595,16 +603,17 @@ func (c *Conn) fail(err error) {
 	close(c.done)
 	nc := c.nc
 	if secured, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		nc = secured.NetConn() // because TLS would first write a farewell, which may wait
+		// close the connection below TLS, because TLS would first write an alert, which may block
+		nc = secured.NetConn()
 	}
-	nc.Close() // the reader and the writer notice
+	nc.Close() // the reading and the writing goroutine notice that the connection is closed
 	for id := range c.calls {
 		c.finish(id, status.Error(codes.Unavailable, "the connection has ended: "+err.Error()))
 	}
 }
 
-// lookAfter is called now and then while there are calls. It makes those that wait for long watch
-// their contexts, asks a silent server whether it is there, and has an idle connection read.
+// lookAfter is called from time to time while there are calls. It makes long calls watch their
+// contexts, and sends a ping to a silent server. It also makes a goroutine read an idle connection.
 func (c *Conn) lookAfter() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -623,10 +632,10 @@ func (c *Conn) lookAfter() {
 	} else {
 		c.lookAtCalls()
 	}
-	c.flush() // last, because it may wait
+	c.flush() // flush last, because it may block
 }
 
-// lookAtCalls is for a connection with calls. c.mu is held.
+// lookAtCalls does the checks for a connection that has calls. The caller holds c.mu.
 func (c *Conn) lookAtCalls() {
 	if !c.isAlive() {
 		c.fail(fmt.Errorf("the server sends nothing for %v", c.o.Silence+c.o.Answer))
@@ -641,7 +650,8 @@ func (c *Conn) lookAtCalls() {
 	c.look(c.interval())
 }
 
-// lookIdle has a connection without calls read, if nobody has read it for a while. c.mu is held.
+// lookIdle does the checks for a connection without calls. If no goroutine has read it for some
+// time, it starts a goroutine that reads. The caller holds c.mu.
 func (c *Conn) lookIdle() {
 	rest := idleRead - time.Since(c.idle)
 	switch {
@@ -656,8 +666,8 @@ func (c *Conn) lookIdle() {
 	}
 }
 
-// isAlive reports whether the server has sent something lately, and queues a ping if not. c.mu is
-// held.
+// isAlive reports whether the server has sent something recently. If the server was silent, isAlive
+// queues a ping. The caller holds c.mu.
 func (c *Conn) isAlive() bool {
 	switch silent := time.Since(c.heard); {
 	case silent > c.o.Silence+c.o.Answer:

@@ -1,14 +1,15 @@
-// Package etcdlink makes gRPC calls to etcd, or to gateways, with few changes of goroutines. gRPC's
-// own client has a goroutine that writes and one that reads. Each call wakes both of them besides
-// its caller, which takes longer than the rest of the call. The watches of etcd's client pass each
-// event through five goroutines.
+// Package etcdlink makes gRPC calls to etcd, or to gateways, with few switches between goroutines.
+// gRPC's own client has one goroutine that writes and another that reads. Each call must wake both
+// goroutines in addition to its caller, which takes longer than everything else in the call. The
+// watches of etcd's client pass each event through five goroutines.
 //
-// Here, the goroutine that makes a call writes the request itself. It also reads the connection
-// until it has its answer, if no other goroutine reads. A reader that has its answer passes reading
-// on to the next goroutine that waits. If nobody waits for an answer for a while, a goroutine of
-// the connection reads.
+// In this package, the goroutine that makes a call writes the request itself. If no other goroutine
+// is reading, it also reads the connection until it has its answer. Then the next goroutine that
+// waits for an answer begins to read. If no goroutine waits for an answer for some time, a
+// goroutine of the connection reads.
 //
 // golang.org/x/net/http2's Framer reads and writes the frames, and hpack the headers. A Conn sends
-// a request only if all of it fits the windows that the peer has granted. Otherwise, and if the
-// connection has ended, a call fails with ErrNotSent, so that the caller uses gRPC's client.
+// a request only if the whole request fits into the windows that the peer has granted. Otherwise,
+// or if the connection has ended, the call fails with ErrNotSent. The caller then uses gRPC's
+// client.
 package etcdlink

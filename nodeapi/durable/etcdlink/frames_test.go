@@ -19,7 +19,7 @@ import (
 
 var requireLeader = hpack.HeaderField{Name: "hasleader", Value: "true"}
 
-// peer is a server that a test drives frame by frame.
+// peer is a server that the test controls frame by frame.
 type peer struct {
 	t       *testing.T
 	nc      net.Conn
@@ -62,13 +62,13 @@ func newPeer(t *testing.T, o Options) (*peer, *Conn) {
 	return p, c
 }
 
-// request waits for a request, and returns its stream.
+// request waits for a request, and returns the id of its stream.
 func (p *peer) request() uint32 {
 	p.t.Helper()
 	return p.frame(http2.FrameData)
 }
 
-// frame waits for a frame of a kind.
+// frame waits for a frame of the given kind, and returns the id of its stream.
 func (p *peer) frame(kind http2.FrameType) uint32 {
 	p.t.Helper()
 	_ = p.nc.SetReadDeadline(time.Now().Add(soon))
@@ -92,7 +92,7 @@ func (p *peer) headers(id uint32, end bool, fields ...string) {
 		EndStream: end})
 }
 
-// answer answers a get of a key.
+// answer sends the answer to a get of a key.
 func (p *peer) answer(id uint32, key string) {
 	b, err := (&pb.RangeResponse{Count: int64(len(key)), Kvs: kvs(key)}).Marshal()
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *peer) answer(id uint32, key string) {
 	p.headers(id, true, "grpc-status", "0")
 }
 
-// What a server may do to a call, and what its caller is told.
+// TestAnswers checks what a caller gets for the various ways in which a server can end a call.
 func TestAnswers(t *testing.T) {
 	ok := func(p *peer, id uint32) { p.headers(id, false, ":status", "200", "content-type", "application/grpc") }
 	for _, c := range []struct {
@@ -168,7 +168,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A reader that gives up in the middle of a frame loses nothing of it.
+// TestReaderGivesUpInAFrame checks that no bytes are lost if the reading call gives up in the
+// middle of a frame.
 func TestReaderGivesUpInAFrame(t *testing.T) {
 	p, c := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,13 +201,14 @@ func TestReaderGivesUpInAFrame(t *testing.T) {
 	}
 }
 
-// A server that sends nothing is asked whether it is there. If it does not answer, the calls end.
+// TestSilentServer checks that a silent server gets a ping. If it does not answer, the calls must
+// end.
 func TestSilentServer(t *testing.T) {
 	p, c := newPeer(t, Options{Silence: 200 * time.Millisecond, Answer: 500 * time.Millisecond})
 	ended := make(chan error, 1)
 	go func() { ended <- c.get(t.Context(), "k", 0) }()
 	p.request()
-	for range 3 { // it answers
+	for range 3 { // the server answers these pings
 		p.frame(http2.FramePing)
 		_ = p.framer.WritePing(true, [8]byte{'n', 'c'})
 	}
@@ -221,7 +223,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// ends waits for the end of a call.
+// ends waits until a call has ended, and returns its error.
 func ends(t *testing.T, ended <-chan error) error {
 	t.Helper()
 	select {
@@ -233,7 +235,8 @@ func ends(t *testing.T, ended <-chan error) error {
 	}
 }
 
-// The last call for which a connection has a stream is answered, also if it is the only one.
+// TestLastStream checks that the last call that the connection accepts is answered, even if it is
+// the only call.
 func TestLastStream(t *testing.T) {
 	p, c := newPeer(t, Options{})
 	c.mu.Lock()
@@ -251,8 +254,9 @@ func TestLastStream(t *testing.T) {
 	<-c.Done()
 }
 
-// A server that has begun to answer a call and then says that it has not processed it is not
-// believed, because the caller would make the call again.
+// TestRefusesWhatItAnswers checks a server that begins to answer a call and then claims that it has
+// not processed the call. The claim must be ignored, because the caller would otherwise make the
+// call again.
 func TestRefusesWhatItAnswers(t *testing.T) {
 	for name, refuse := range map[string]func(p *peer, id uint32){
 		"reset":   func(p *peer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
@@ -270,8 +274,9 @@ func TestRefusesWhatItAnswers(t *testing.T) {
 	}
 }
 
-// If the reader gives up between the frames of an answer's headers, the answer's call ends, and
-// does not wait for what the reader has dropped.
+// TestReaderGivesUpWithinHeaders checks that the reading call can give up between the frames of
+// another answer's headers. The call to which the headers belong must end, because the reader has
+// dropped some of the headers.
 func TestReaderGivesUpWithinHeaders(t *testing.T) {
 	p, c := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -286,7 +291,7 @@ func TestReaderGivesUpWithinHeaders(t *testing.T) {
 	_ = p.encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: "8"})
 	block := p.block.Bytes()
 	_ = p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1], EndStream: true})
-	time.Sleep(50 * time.Millisecond) // the reader has the first frame
+	time.Sleep(50 * time.Millisecond) // the reader has received the first frame by now
 	cancel()
 	if err := ends(t, ended); status.Code(err) != codes.Canceled {
 		t.Fatal(err)
@@ -298,7 +303,8 @@ func TestReaderGivesUpWithinHeaders(t *testing.T) {
 	}
 }
 
-// A server that reads nothing more, but sends, ends neither the calls' contexts nor their times.
+// TestServerReadsNothing checks a server that no longer reads, but still sends. The contexts and
+// timeouts of calls must still end the calls.
 func TestServerReadsNothing(t *testing.T) {
 	p, c := newPeer(t, Options{Silence: 300 * time.Millisecond, Answer: 300 * time.Millisecond})
 	_ = p.nc.(*net.TCPConn).SetReadBuffer(4 << 10)
@@ -306,7 +312,7 @@ func TestServerReadsNothing(t *testing.T) {
 	_ = p.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	stop := make(chan struct{})
 	sending := make(chan struct{})
-	go func() { // it is alive, as far as its frames tell
+	go func() { // the server sends frames that make it look alive
 		defer close(sending)
 		for n := byte(0); ; n++ {
 			select {
@@ -329,7 +335,7 @@ func TestServerReadsNothing(t *testing.T) {
 				long <- err
 				return
 			}
-			time.Sleep(time.Millisecond) // the settings have not come yet
+			time.Sleep(time.Millisecond) // wait until the settings have arrived
 		}
 	}()
 	for _, ended := range []chan error{waiting, long} {

@@ -24,20 +24,21 @@ import (
 )
 
 const (
-	soon      = 30 * time.Second // for what comes at once on a machine that is not busy
+	soon      = 30 * time.Second // generous limit for what happens at once on an idle machine
 	rangeName = "/etcdserverpb.KV/Range"
 	watchName = "/etcdserverpb.Watch/Watch"
 )
 
-// server is a gRPC server that answers Range with the key, and with as many bytes as limit says.
+// server is a gRPC server. It answers a Range with the key, and with as many bytes as the request's
+// limit says.
 type server struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
 	address string
 	grpc    *grpc.Server
-	hangs   atomic.Int32  // calls of "hang" under way
-	release chan struct{} // ends them
-	fed     chan int      // sizes of the events that a watch gets
+	hangs   atomic.Int32  // number of calls for the key "hang" under way
+	release chan struct{} // closed to end the calls for the key "hang"
+	fed     chan int      // sizes of the events that a watch sends
 }
 
 func serve(t *testing.T, o ...grpc.ServerOption) *server {
@@ -136,8 +137,8 @@ func (c *Conn) get(ctx context.Context, key string, size int) error {
 	return nil
 }
 
-// Many callers at once each get the answer to their own request, of any size, and errors as the
-// server made them.
+// TestManyCallers checks that many concurrent callers each get the answer to their own request, of
+// any size. Errors must arrive as the server made them.
 func TestManyCallers(t *testing.T) {
 	c := connect(t, serve(t).address, Options{})
 	var all sync.WaitGroup
@@ -152,7 +153,7 @@ func TestManyCallers(t *testing.T) {
 				if n%9 == 0 {
 					key = strings.Repeat(key, 500)
 				}
-				for errors.Is(c.get(t.Context(), key, size), ErrNotSent) { // the window is full
+				for errors.Is(c.get(t.Context(), key, size), ErrNotSent) { // retry while the window is full
 					time.Sleep(time.Millisecond)
 				}
 				if err := c.get(t.Context(), key, size); err != nil && !errors.Is(err, ErrNotSent) {
@@ -172,8 +173,8 @@ func TestManyCallers(t *testing.T) {
 	}
 }
 
-// A call ends with its context, whether its caller reads the connection or another one does, and
-// the others go on.
+// TestCallsEndWithTheirContexts checks that a call ends when its context ends, and that other calls
+// continue. It does not matter whether the caller itself reads the connection.
 func TestCallsEndWithTheirContexts(t *testing.T) {
 	s := serve(t)
 	c := connect(t, s.address, Options{})
@@ -182,7 +183,7 @@ func TestCallsEndWithTheirContexts(t *testing.T) {
 	defer end()
 	var got [4]error
 	var all sync.WaitGroup
-	for i, of := range []context.Context{ctx, late, ctx, t.Context()} { // the first one reads
+	for i, of := range []context.Context{ctx, late, ctx, t.Context()} { // the first call reads the connection
 		all.Go(func() { got[i] = c.get(of, "hang", 7) })
 		poll.Until(t, soon, "the call", func() bool { return s.hangs.Load() >= int32(i+1) || late.Err() != nil })
 	}
@@ -207,8 +208,9 @@ func TestCallsEndWithTheirContexts(t *testing.T) {
 	}
 }
 
-// A stream gets each message at once, of any size, and the server gets its metadata. It ends with
-// its context, with the server's status, and with an error of its receiver.
+// TestStream checks that a stream gets each message at once, of any size, and that the server gets
+// the metadata. A stream must end when its context ends, with the server's status, or with an error
+// of its receiver.
 func TestStream(t *testing.T) {
 	s := serve(t)
 	c := connect(t, s.address, Options{})
@@ -257,7 +259,7 @@ func TestStream(t *testing.T) {
 			for _, size := range []int{1, 0, 2 * streamWindow, 16 << 10, 3} {
 				s.fed <- size
 				next(size)
-				if err := c.get(t.Context(), "k", 1); err != nil { // calls go on meanwhile
+				if err := c.get(t.Context(), "k", 1); err != nil { // other calls work while the stream exists
 					t.Fatal(err)
 				}
 			}
@@ -285,7 +287,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// An idle connection answers the server's pings, and so does one whose caller waits.
+// TestPings checks that the connection answers the server's pings, both when it is idle and when a
+// caller waits.
 func TestPings(t *testing.T) {
 	s := serve(t, grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Second, Timeout: time.Second}))
 	c := connect(t, s.address, Options{})
@@ -302,8 +305,8 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// A server that stops lets calls under way end. One that goes at once ends them, and an idle
-// connection notices its end.
+// TestServerEnds checks that a server that stops lets calls under way finish, and that a server
+// that disappears ends them. An idle connection must notice that the server is gone.
 func TestServerEnds(t *testing.T) {
 	for _, graceful := range []bool{true, false} {
 		t.Run(fmt.Sprint("graceful ", graceful), func(t *testing.T) {
@@ -340,7 +343,7 @@ func TestServerEnds(t *testing.T) {
 	}
 }
 
-// A server that has room for fewer calls, or bytes, gets no more.
+// TestRoom checks that a server with a limit for calls or bytes does not get more than its limit.
 func TestRoom(t *testing.T) {
 	s := serve(t, grpc.MaxConcurrentStreams(2))
 	c := connect(t, s.address, Options{})

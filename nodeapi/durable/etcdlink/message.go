@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// decode reads the one message of an answer.
+// decode decodes the answer of a call, which must be one message.
 func decode(b []byte, out message) error {
 	if len(b) < prefixBytes || b[0] != 0 || int64(binary.BigEndian.Uint32(b[1:])) != int64(len(b)-prefixBytes) {
 		return status.Error(codes.Internal, "the answer is not one message without compression")

@@ -14,8 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A server that answers calls in any order, late, in pieces, twice, with padding, for streams that
-// do not exist, and between frames of any kind: each call ends, and none gets another one's answer.
+// TestServerAtRandom checks a server that behaves randomly. It answers calls in any order, late, in
+// pieces, twice, with padding, for streams that do not exist, and between frames of any kind. Each
+// call must end, and no call may get the answer to another call.
 func TestServerAtRandom(t *testing.T) {
 	var answered atomic.Int32
 	for round := range 8 {
@@ -57,7 +58,7 @@ func TestServerAtRandom(t *testing.T) {
 	t.Logf("%d calls were answered", answered.Load())
 }
 
-// atRandom serves until the connection ends.
+// atRandom serves calls in random ways until the connection ends.
 func (p *peer) atRandom(r *rand.Rand) {
 	var waiting []func()
 	keys := map[uint32]string{}
@@ -71,7 +72,7 @@ func (p *peer) atRandom(r *rand.Rand) {
 			continue
 		}
 		id := data.StreamID
-		keys[id] = string(data.Data()[7:]) // the prefix, and the field's tag and length
+		keys[id] = string(data.Data()[7:]) // skip the gRPC prefix, and the tag and length of the field
 		if n := len(keys[id]); n > int(data.Data()[6]) {
 			keys[id] = keys[id][:data.Data()[6]]
 		}

@@ -1,5 +1,5 @@
 // Command memserver is the node API's server over a store in memory. Only tests of client libraries
-// start it: its keys are lost when it ends, and every caller may do everything.
+// use it, because its keys are lost when it ends, and every caller may do everything.
 package main
 
 import (

@@ -10,13 +10,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Compact is the framing with lengths: 4 bytes with the length, and then so many bytes of CBOR (RFC
-// 8949). A request is the array [id, func, data, timeoutMs, once, done], with 0 or null for members
-// that JSON would leave out. A response is [id, data, error, more]. data is a map with the same
-// names as in JSON; bytes are byte strings.
+// Compact is the framing with lengths. A message is a length of 4 bytes, followed by that many
+// bytes of CBOR (RFC 8949). A request is the array [id, func, data, timeoutMs, once, done], with 0
+// or null for members that JSON would leave out. A response is the array [id, data, error, more].
+// The member data is a map with the same names as in JSON, in which bytes are byte strings.
 type Compact struct{}
 
-// LengthBytes is the size of the length in front of a message.
+// LengthBytes is the number of bytes of the length in front of a message.
 const LengthBytes = 4
 
 type compactRequest struct {

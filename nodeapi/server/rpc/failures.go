@@ -18,7 +18,7 @@ func ErrDraining() *nodeapi.Error {
 	return nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 }
 
-// Unreadable describes an error in JSON, without details that only readers of this code understand.
+// Unreadable describes an error in JSON for a client, without details of this implementation.
 func Unreadable(err error) string {
 	var e *json.SemanticError
 	switch {
@@ -32,8 +32,9 @@ func Unreadable(err error) string {
 	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
 }
 
-// ToAnswer converts any error to one for a client. A write that ended with a timeout or an
-// unforeseen error may have been executed.
+// ToAnswer converts any error to an error for a client. The argument writes says whether the
+// request may write. In this case a timeout or an unexpected error means that the write may have
+// been executed.
 func ToAnswer(err error, writes bool) *nodeapi.Error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

@@ -12,11 +12,11 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Request is a message from a client, in either framing.
+// Request is a message from a client, parsed from either framing.
 type Request struct {
 	ID            uint64
 	Func          string
-	Data          jsontext.Value // unparsed; in the connection's buffer
+	Data          jsontext.Value // the data in their encoded form; they are a part of the connection's buffer
 	TimeoutMillis int
 	Once, Done    uint64
 }
@@ -29,26 +29,29 @@ type Response struct {
 	More bool
 }
 
-// Format is a framing of messages in a stream of bytes.
+// Format is a framing of messages, with the encoding of the messages.
 type Format interface {
-	// Next finds the first message in b, and returns its length: 0 if it is not complete.
+	// Next finds the first message in b, and returns the message and its size. The size is 0 if the
+	// message is not complete.
 	Next(b []byte) (message []byte, size int, err *nodeapi.Error)
-	// Request parses a message. On an error, the result has the ID if that could be parsed.
+	// Request parses a message. If it fails, the result still has the ID, if the ID could be
+	// parsed.
 	Request(message []byte) (Request, error)
-	// Data parses a request's data.
+	// Data parses the data of a request.
 	Data(raw []byte, into any) error
 	// Append appends a response to b.
 	Append(b []byte, r *Response) ([]byte, error)
 }
 
-// errTooLong ends a connection, because the server cannot know where the next message begins.
+// errTooLong returns the error for a message that is too long. It ends the connection, because the
+// server cannot know where the next message begins.
 func errTooLong() *nodeapi.Error {
 	return nodeapi.Errorf(nodeapi.CodeTooLarge, "connect again, and send less", "a message has at most %d bytes; this connection ends here",
 		nodeapi.MaxMessage)
 }
 
-// JSONLines is one JSON object per line. It is strict: names are exactly as written, once each, and
-// text is UTF-8.
+// JSONLines is the framing with one JSON object per line. It is strict. Each name must be written
+// exactly as documented and may occur only once, and text must be UTF-8.
 type JSONLines struct{}
 
 type jsonRequest struct {
@@ -69,7 +72,8 @@ type JSONResponse struct {
 
 var (
 	strict = json.RejectUnknownMembers(true)
-	// The legacy semantics also leave out false and 0, but not a pointer to "".
+	// With the legacy semantics, fields that are false or 0 are also omitted. A pointer to "" is
+	// not omitted.
 	LegacyEmpty = jsonv1.OmitEmptyWithLegacySemantics(true)
 )
 

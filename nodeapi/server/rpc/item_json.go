@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// appendItemLine appends the answer with an Item without Error, as encoding/json would encode it.
-// Most calls are gets, which have this answer.
+// appendItemLine appends the JSON line for an answer with an Item that has no Error. The result is
+// the same as that of encoding/json, but this function is faster. Most calls are gets, which have
+// this answer.
 func appendItemLine(b []byte, id uint64, i *nodeapi.Item) ([]byte, error) {
 	line := strconv.AppendUint(append(b, `{"id":`...), id, 10)
 	var failed error

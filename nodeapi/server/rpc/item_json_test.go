@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// appendItemLine writes an Item as package json does, and refuses the same Items.
+// TestItemLine checks that appendItemLine encodes an Item as package json does, and refuses the
+// same Items.
 func TestItemLine(t *testing.T) {
 	texts := []string{"", "a", "\"\\/<>&\x00\x1f\x7f\n\r\t", "\u2028\u2029 \ufffd", "žluťoučký 🐎", "a\xffb", "\xed\xa0\x80"}
 	var items []nodeapi.Item

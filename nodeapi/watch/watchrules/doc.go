@@ -1,14 +1,16 @@
-// Package watchrules decides which versions watchers get, and which reads that needs. It has no
-// clock, no goroutines and no network. nodeapi/watch drives it.
+// Package watchrules decides which versions watchers get, and which keys must be read for this. It
+// has no clock, no goroutines and no network. nodeapi/watch drives it.
 //
-// The guarantee (docs/consistency.md, "Watches"): each watcher gets each key's newest committed
-// version, versions only grow, and a watcher misses no version that stays the newest. Versions that
-// were overtaken before a watcher took them are left out, and counted.
+// The guarantee is described in docs/consistency.md, "Watches". Each watcher gets the newest
+// committed version of each key. The versions that a watcher gets for a key only grow, and a
+// watcher misses no version that stays the newest. If a newer version is committed before a watcher
+// has taken a version, that version is skipped and counted.
 //
-// The hub learns about commits in two ways. The network *notifies* it: soon, but a notification can
-// be lost, duplicated, late, or out of order. And it *reads* keys: a read returns the version that
-// was the newest when it began, or a newer one. So notifications make it fast, and reads make it
-// right:
+// The hub learns about commits in two ways. First, the network *notifies* it soon after a commit,
+// but a notification can be lost, duplicated, late, or out of order. Second, the hub *reads* keys.
+// A read returns the version that was the newest when the read began, or a newer version. So
+// notifications make watches fast, and reads make them correct. This table shows how the machine
+// reacts to events:
 //
 //	event                                                reaction
 //	a watcher begins to follow a key                     the key is read; nothing is reported before a

@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestEveryOrder plays all sequences of up to six events for one key with three commits: a commit,
-// a notification of any committed version (any number of times), a watcher taking changes, and a
-// read that begins, reads, and ends. After each event versions have only grown, and all skipped
-// ones are counted. One round later the newest version was reported.
+// TestEveryOrder tries all sequences of up to six events for one key with three commits. An event
+// is a commit, a notification of any committed version (any number of times), a watcher that takes
+// changes, or a step of a read. After each event, versions must only have grown, and all skipped
+// versions must be counted. One round later, the newest version must have been reported.
 func TestEveryOrder(t *testing.T) {
 	orders := 0
 	var play func(done []string)
@@ -55,7 +55,7 @@ func TestEveryOrder(t *testing.T) {
 type replayed struct {
 	m      *Machine
 	now    time.Duration
-	newest int // the sequence of the newest version
+	newest int // sequence of the newest version
 	looked int
 	reads  []Read
 	told   []store.Change

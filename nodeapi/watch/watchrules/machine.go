@@ -14,97 +14,101 @@ import (
 // Reading is the result of a read.
 type Reading struct {
 	store.Item
-	// ID is the KEY_ID in notifications of the key. 0: it has none.
+	// ID is the KEY_ID by which notifications identify the key. It is 0 if the key has no KEY_ID.
 	ID wire.Key
-	// Offset is the difference between a version of the name and the version of the KEY_ID, which
-	// notifications have.
+	// Offset is the difference between a version of the name and the version of the KEY_ID.
+	// Notifications have the version of the KEY_ID.
 	Offset wire.Version
-	// Helped reports whether the network sends notifications of this key, so that reads can be
-	// rare.
+	// Helped reports whether the network sends notifications for this key, so that it can be read
+	// less often.
 	Helped bool
 }
 
-// sameState reports whether two readings have the same state of a key, whatever its KEY_ID.
+// sameState reports whether two readings have the same state of a key. They may have different
+// KEY_IDs.
 func (r *Reading) sameState(as *Reading) bool {
 	return r.Found == as.Found && r.Version == as.Version && bytes.Equal(r.Value, as.Value)
 }
 
-// Config has the limits. All times count from the same moment.
+// Config has the intervals and limits of a machine.
 type Config struct {
-	Round    time.Duration // interval between reads of a key of which the network sends notifications
-	Unhelped time.Duration // interval between reads of any other key
+	Round    time.Duration // interval between reads of a key for which the network sends notifications
+	Unhelped time.Duration // interval between reads of a key for which the network sends no notifications
 	Retry    time.Duration // pause after a failed read; it doubles each time, up to Unhelped
-	Suspect  time.Duration // minimum time between two reads of all keys of a chain because of gaps in its notifications
-	Reads    int           // maximum number of reads under way
+	Suspect  time.Duration // minimum time between two reads of all keys of a chain because notifications are missing
+	Reads    int           // maximum number of concurrent reads
 }
 
 // Watcher identifies a watcher. The caller chooses the number.
 type Watcher uint64
 
-// Ticket is a read that is under way.
+// Ticket identifies a read under way. Later reads have greater tickets.
 type Ticket uint64
 
-// Read is a read to be executed. It must be linearizable, so that it finds the newest version at
-// its beginning or a newer one.
+// Read is a read that the caller must execute. The read must be linearizable, so that it finds the
+// version that is the newest when the read begins, or a newer version.
 type Read struct {
 	Key    store.Key
 	Ticket Ticket
 }
 
-// Machine is the state of all watches of a node. It is not safe for concurrent use.
+// Machine has the state of all watches of a node. It is not safe for concurrent use.
 type Machine struct {
 	config   Config
-	begun    Ticket // the read that began last
-	made     uint64 // number of keys ever made
+	begun    Ticket // the read that was begun last
+	made     uint64 // number of keys that were ever added
 	keys     map[store.Key]*key
 	ids      map[wire.Key]*key
 	chains   map[uint8]*chain
 	watchers map[Watcher]*watcher
-	reads    map[Ticket]*key // reads under way; nil: the key has no more followers
-	due      schedule        // keys without a read under way, ordered by the time of the next read
+	reads    map[Ticket]*key // keys of the reads under way; nil if the key has no more followers
+	due      schedule        // keys without a read under way, ordered by the time when they must next be read
 	ready    []Watcher
-	named    []wire.Key // KEY_IDs that were assigned to a key, or taken from it, since Named was last called
+	named    []wire.Key // KEY_IDs that were assigned to a key, or removed from a key, since the last call of Named
 	counts   Counts
 }
 
-// key is a key with at least one follower.
+// key is a key that has at least one follower.
 type key struct {
-	number uint64 // order of arrival: among reads due at the same time, the lowest number is first
+	// number that counts up as keys are added; among reads that are due at the same time, the
+	// lowest number comes first
+	number uint64
 	name   store.Key
 	newest Reading
-	known  bool // whether a read has ended
-	// life counts how often the name was found under a different KEY_ID with a different state.
-	// Versions belong to a KEY_ID. Reads of a key do not overlap, and each is linearizable. So a
-	// later read finds no older state, whatever its version is.
+	known  bool // whether at least one read of the key has ended
+	// life counts how often a read found the name with another KEY_ID and another state. Versions
+	// can be compared only within one KEY_ID. Reads of a key do not overlap, and each read is
+	// linearizable. So a later read never finds an older state, whatever the version is.
 	life uint64
-	// version is the newest version found. A key that no longer exists is found at version 0. It is
-	// reported at one above its last version, because the version of its removal was higher.
+	// version is the newest version that was found. A read finds a key that no longer exists at
+	// version 0. The machine reports such a key at its last version plus one, because the removal
+	// had a higher version.
 	version   wire.Version
 	followers []*follower
-	waiting   int // number of followers that wait for the end of a read that began after they came
+	waiting   int // number of followers that wait for a read that begins after they came
 	reading   bool
 	began     time.Duration
-	again     bool // another read must begin after the one under way
+	again     bool // whether another read must begin after the read under way
 	failures  int
 	due       time.Duration
-	place     int // index in the schedule; -1: a read is under way
+	place     int // index in the schedule; -1 while a read is under way
 }
 
-// follower is a watcher of a key.
+// follower is one watcher of one key.
 type follower struct {
 	watcher *watcher
 	key     *key
-	place   int    // index among the key's followers
-	since   Ticket // the last read that had begun when the follower came; a later one is fresh enough to report
+	place   int    // index among the followers of the key
+	since   Ticket // the last read that had begun when the follower came; only a later read is new enough to report
 	fresh   bool
-	has     bool // the watcher has a version: from after, or from a report
+	has     bool // whether the watcher already has a version, which is after or was reported
 	after   wire.Version
 	told    bool
 	last    told
 	pending bool
 }
 
-// told is the last report to a watcher.
+// told is the last report of a key to a watcher.
 type told struct {
 	life    uint64
 	version wire.Version
@@ -114,24 +118,24 @@ type told struct {
 type watcher struct {
 	id      Watcher
 	follows map[store.Key]*follower
-	pending []*follower // in the order in which they will be reported
+	pending []*follower // followers with pending changes, in the order in which the changes will be reported
 	ready   bool
 }
 
-// chain is the state of a chain's notifications.
+// chain is the state of the notifications of a chain.
 type chain struct {
 	keys      map[*key]struct{}
-	checked   time.Duration // when all keys were last scheduled for a read
+	checked   time.Duration // time when reads of all keys were last scheduled
 	ever      bool
-	suspected bool // all keys must be scheduled again when Suspect has passed
+	suspected bool // whether reads of all keys must be scheduled again when Suspect has passed
 }
 
-// Counts is the numbers of newer versions of known keys, by how they were found.
+// Counts counts newer versions of known keys, by the way in which they were found.
 type Counts struct {
-	Notified uint64 // by notifications
-	Old      uint64 // by notifications without a newer version
-	Read     uint64 // by reads of keys of which the network sends no notifications
-	Repaired uint64 // by reads of other keys: the notification was lost or late
+	Notified uint64 // versions found by notifications
+	Old      uint64 // notifications that had no newer version
+	Read     uint64 // versions found by reads of keys for which the network sends no notifications
+	Repaired uint64 // versions found by reads of other keys, whose notification was lost or late
 }
 
 // Counts returns the counters since New.
@@ -143,8 +147,8 @@ func New(config Config) *Machine {
 		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
 }
 
-// Follow makes a watcher follow a key from now on. If has is set, after is the version that the
-// watcher knows, which is not reported again.
+// Follow makes a watcher follow a key from now on. If `has` is true, `after` is a version that the
+// watcher already knows, which is not reported again.
 func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -168,7 +172,7 @@ func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wi
 	m.readSoon(k, now)
 }
 
-// Unfollow ends a watcher's following of one key.
+// Unfollow makes a watcher no longer follow a key.
 func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	w := m.watchers[id]
 	if w == nil || w.follows[name] == nil {
@@ -176,7 +180,7 @@ func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	}
 	f := w.follows[name]
 	delete(w.follows, name)
-	f.pending = false // its remaining entries in the list are skipped
+	f.pending = false // Take skips the entries of this follower that are still in the list
 	k := f.key
 	last := len(k.followers) - 1
 	k.followers[f.place] = k.followers[last]
@@ -203,7 +207,7 @@ func (m *Machine) Leave(id Watcher) {
 	delete(m.watchers, id)
 }
 
-// forget drops a key without followers.
+// forget removes a key that has no followers.
 func (m *Machine) forget(k *key) {
 	m.rename(k, 0)
 	delete(m.keys, k.name)
@@ -231,8 +235,8 @@ func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	return out
 }
 
-// Told returns what a watcher knows about a key: whether it got a report, and whether that report
-// had a value.
+// Told returns what a watcher knows about a key. The results are whether the watcher got a report,
+// and whether that report had a value.
 func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
 		f := w.follows[name]
@@ -244,7 +248,7 @@ func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 // Keys returns the number of followed keys.
 func (m *Machine) Keys() int { return len(m.keys) }
 
-// IDs returns the known KEY_IDs of followed keys.
+// IDs returns the KEY_IDs of the followed keys, as far as they are known.
 func (m *Machine) IDs() []wire.Key {
 	out := make([]wire.Key, 0, len(m.ids))
 	for id := range m.ids {
@@ -253,8 +257,8 @@ func (m *Machine) IDs() []wire.Key {
 	return out
 }
 
-// Named returns the KEY_IDs that have been assigned to a followed key, or taken from it, since the
-// last call. The value is true if the KEY_ID belongs to a followed key now.
+// Named returns the KEY_IDs that were assigned to a followed key, or removed from it, since the
+// last call of Named. The value is true if the KEY_ID belongs to a followed key now.
 func (m *Machine) Named() map[wire.Key]bool {
 	if len(m.named) == 0 {
 		return nil
@@ -267,7 +271,7 @@ func (m *Machine) Named() map[wire.Key]bool {
 	return out
 }
 
-// rename sets the present KEY_ID of a key.
+// rename sets the KEY_ID that a key has now.
 func (m *Machine) rename(k *key, id wire.Key) {
 	old := k.newest.ID
 	k.newest.ID = id
@@ -286,7 +290,7 @@ func (m *Machine) rename(k *key, id wire.Key) {
 		return
 	}
 	if other := m.ids[id]; other != nil {
-		m.rename(other, 0) // the other name no longer has this KEY_ID, as its next read will show
+		m.rename(other, 0) // the other name no longer has this KEY_ID, which its next read will confirm
 	}
 	m.ids[id] = k
 	m.named = append(m.named, id)

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants are edits that disable a rule if `without` is its name. The shipped source has no such
-// switches, so TestMutants builds the tests with the edits.
+// mutants lists edits of the source, each of which disables a rule if `without` is the rule's name.
+// The shipped source has no such switches, so TestMutants builds the tests with the edits.
 var mutants = []struct{ rule, file, old, new string }{
 	{"reads at a gap", "reads.go", `if version != before+1 {`, `if version != before+1 && (without != RULE ||
 		version.Epoch() != before.Epoch()) {`},
@@ -67,7 +67,7 @@ var mutants = []struct{ rule, file, old, new string }{
 	{"who has taken all is told again", "tell.go", `w.pending, w.ready = nil, false`, `w.pending, w.ready = nil, without == RULE`},
 }
 
-// If any one rule is disabled, a test fails.
+// TestMutants checks that if any one rule is disabled, a test fails.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: short")
@@ -76,7 +76,7 @@ func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.rule, func(t *testing.T) {
 			var text string
-			// the quick tests first
+			// run the quick tests first
 			for _, tests := range []string{"TestScenarios", "TestEveryOrder|TestSimulation"} {
 				run := exec.Command(binary, "-test.failfast", "-test.run=^("+tests+")$")
 				run.Env = append(os.Environ(), "NETCRAQ_WITHOUT="+m.rule)
@@ -92,7 +92,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// build builds the tests with the edited sources.
+// build builds the tests with the edited sources. It returns the path of the test binary.
 func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"mutants_test.go": "",

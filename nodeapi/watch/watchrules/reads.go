@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Notified processes a notification of a commit. It may come late, twice, or never.
+// Notified processes a notification of a commit. A notification may come late, twice, or never.
 func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version, found bool, value []byte) {
 	k := m.ids[id]
 	if k == nil {
@@ -25,13 +25,13 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 	k.version = version
 	next.Version, next.Found, next.Value = version, found, value
 	m.learn(k, next)
-	if version != before+1 { // notifications were lost or are late, or the chain has failed over
+	if version != before+1 { // earlier notifications were lost or are late, or the chain has failed over
 		m.SuspectChain(now, id.Chain())
 	}
 }
 
-// SuspectChain notes that notifications of a chain may have been lost. All of its keys are then
-// read: at once or, if that has just been done, after Config.Suspect.
+// SuspectChain records that notifications of a chain may have been lost. All keys of the chain are
+// then read. This happens at once or, if it was done recently, after Config.Suspect.
 func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	if c := m.chains[id]; c != nil {
 		c.suspected = true
@@ -39,28 +39,28 @@ func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	}
 }
 
-// SuspectAll is like SuspectChain for all chains, and for keys without a chain.
+// SuspectAll does what SuspectChain does, for all chains and for keys without a chain.
 func (m *Machine) SuspectAll(now time.Duration) {
 	for _, k := range m.keys {
 		m.readSoon(k, now)
 	}
 }
 
-// SuspectID makes the key with a KEY_ID be read.
+// SuspectID requests a read of the key with a KEY_ID.
 func (m *Machine) SuspectID(now time.Duration, id wire.Key) {
 	if k := m.ids[id]; k != nil {
 		m.readSoon(k, now)
 	}
 }
 
-// SuspectKey makes a key be read, if it has followers.
+// SuspectKey requests a read of a key, if the key has followers.
 func (m *Machine) SuspectKey(now time.Duration, name store.Key) {
 	if k := m.keys[name]; k != nil {
 		m.readSoon(k, now)
 	}
 }
 
-// check schedules reads of the keys of suspected chains.
+// check schedules reads of all keys of the chains that SuspectChain has marked.
 func (m *Machine) check(now time.Duration) {
 	for _, c := range m.chains {
 		if !c.suspected || c.ever && now < c.checked+m.config.Suspect {
@@ -73,7 +73,8 @@ func (m *Machine) check(now time.Duration) {
 	}
 }
 
-// readSoon requests a read that begins from now on.
+// readSoon requests a read of a key that begins now or later. A read that is already under way is
+// not enough.
 func (m *Machine) readSoon(k *key, now time.Duration) {
 	if k.reading {
 		k.again = true
@@ -82,13 +83,14 @@ func (m *Machine) readSoon(k *key, now time.Duration) {
 	}
 }
 
-// at schedules the next read of a key that is not being read.
+// at schedules the next read of a key that has no read under way.
 func (m *Machine) at(k *key, due time.Duration) {
 	k.due = due
 	heap.Fix(&m.due, k.place)
 }
 
-// Begin returns the reads to execute now. Ended or Failed must be called for each.
+// Begin returns the reads that the caller must execute now. For each of them the caller must call
+// Ended or Failed.
 func (m *Machine) Begin(now time.Duration) []Read {
 	m.check(now)
 	var out []Read
@@ -102,7 +104,8 @@ func (m *Machine) Begin(now time.Duration) []Read {
 	return out
 }
 
-// Next returns the time at which Begin must be called if nothing else happens before; false: never.
+// Next returns the time at which Begin must be called if nothing else happens before. It returns
+// false if Begin need not be called.
 func (m *Machine) Next() (time.Duration, bool) {
 	if len(m.due) == 0 || len(m.reads) >= m.config.Reads {
 		return 0, false
@@ -116,7 +119,8 @@ func (m *Machine) Next() (time.Duration, bool) {
 	return next, true
 }
 
-// end returns the key of a read that has ended; nil: it has no more followers.
+// end removes a read that has ended, and returns its key. It returns nil if the key has no more
+// followers.
 func (m *Machine) end(t Ticket) *key {
 	k := m.reads[t]
 	delete(m.reads, t)
@@ -169,7 +173,7 @@ func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	m.refresh(k, t)
 }
 
-// Failed processes a read without a result.
+// Failed processes a read that failed.
 func (m *Machine) Failed(now time.Duration, t Ticket) {
 	k := m.end(t)
 	if k == nil {
@@ -181,7 +185,7 @@ func (m *Machine) Failed(now time.Duration, t Ticket) {
 	heap.Push(&m.due, k)
 }
 
-// schedule is a heap of keys, ordered by the time of their next read.
+// schedule is a heap of keys, ordered by the time at which they must next be read.
 type schedule []*key
 
 func (s schedule) Len() int { return len(s) }

@@ -14,8 +14,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestScenarios plays testdata/*.txt: lines with events, each followed by the machine's reactions
-// after "> ". UPDATE=1 writes the actual reactions.
+// TestScenarios runs the scenarios in testdata/*.txt. A line with an event is followed by the
+// machine's reactions, which begin with "> ". UPDATE=1 writes the actual reactions to the files.
+// The events are:
 //
 //	at 5s                     sets the time
 //	follow w key [after]      leave w        unfollow w key
@@ -47,7 +48,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// bounds is the configuration of the scenarios.
+// bounds is the configuration of the machine in the scenarios.
 var bounds = Config{Round: 10 * time.Second, Unhelped: time.Second, Retry: 100 * time.Millisecond,
 	Suspect: 500 * time.Millisecond, Reads: 2}
 

@@ -11,11 +11,11 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A simulated world: some chains with keys, a network that loses, duplicates and reorders
-// notifications, and watchers that come and go and may be slow. Time proceeds in steps of a
-// millisecond.
+// The simulation has some chains with keys, a network that loses, duplicates and reorders
+// notifications, and watchers. The watchers come and go, and may be slow. Time proceeds in steps of
+// one millisecond.
 
-// state is a committed state of a key, to compare with reports.
+// state is a committed state of a key. The test compares it with reports.
 type state struct {
 	life    int
 	version wire.Version
@@ -27,13 +27,13 @@ type state struct {
 type simKey struct {
 	name    store.Key
 	id      wire.Key
-	history []state // in the order of commits; the last is the newest
+	history []state // the committed states in order; the last state is the newest
 }
 
 func (k *simKey) newest() state { return k.history[len(k.history)-1] }
 
-// had reports whether the name had a version in any of its lives. Such a version is not used again,
-// so a returning watcher can name the version that it has.
+// had reports whether the name ever had a version, in any of its lives. Such a version is not used
+// again. So a watcher that returns can name the version that it has.
 func (k *simKey) had(v wire.Version) bool {
 	return v != 0 && slices.ContainsFunc(k.history, func(s state) bool { return s.version == v })
 }
@@ -47,7 +47,7 @@ type notification struct {
 type simRead struct {
 	ticket Ticket
 	key    *simKey
-	found  state // the read's result: the newest state at some moment while it is under way
+	found  state // the result of the read, which is the newest state at some moment during the read
 	id     wire.Key
 	looked bool
 	look   time.Duration
@@ -55,19 +55,19 @@ type simRead struct {
 	failed bool
 }
 
-// following is what a watcher should be told about a key.
+// following is what a watcher should learn about a key.
 type following struct {
 	since    time.Duration
-	told     []state // the reported states
+	told     []state // the states that were reported
 	has      bool
 	after    wire.Version
-	position int // index in the key's history of the last report; -1: none
+	position int // index, in the key's history, of the state that was reported last; -1 if none was
 	version  wire.Version
 }
 
 type simWatcher struct {
 	id      Watcher
-	slow    int // it takes changes once in so many milliseconds
+	slow    int // interval in milliseconds at which the watcher takes changes
 	follows map[*simKey]*following
 }
 
@@ -78,24 +78,24 @@ type world struct {
 	keys     []*simKey
 	epochs   []uint16 // the epoch of each chain
 	next     wire.Key
-	lossy    []int // for each chain, the percentage of lost notifications
+	lossy    []int // percentage of notifications that are lost, for each chain
 	sent     []notification
 	reads    []*simRead
 	watchers []*simWatcher
 	ready    map[Watcher]bool
-	failing  int // percentage of failing reads
+	failing  int // percentage of reads that fail
 	count    struct{ reads, notified, told int }
 	broken   []string
 }
 
 const simSuspect = 50 * time.Millisecond
 
-// simConfig's Round is far longer than other repairs take in a run, so that a mutant without them
-// is detected.
+// simConfig is the configuration for the simulation. Its Round is far longer than other repairs
+// take in a run, so that the test detects a mutant without these repairs.
 var simConfig = Config{Round: 1000 * time.Millisecond, Unhelped: 150 * time.Millisecond, Retry: 5 * time.Millisecond,
 	Suspect: simSuspect, Reads: 4}
 
-// repair bounds the time for reads of all keys to begin and end, if none fails.
+// repair is the maximum time until reads of all keys have begun and ended, if none fails.
 const repair = 60 * time.Millisecond
 
 func newWorld(seed uint64) *world {
@@ -118,7 +118,7 @@ func (w *world) breaks(format string, a ...any) {
 	w.broken = append(w.broken, fmt.Sprintf("at %v: ", w.now)+fmt.Sprintf(format, a...))
 }
 
-// begin starts a new life of a name in a chain.
+// begin starts a new life of a name, in the given chain.
 func (w *world) begin(k *simKey, chain int) {
 	w.next++
 	k.id = wire.Key(uint32(chain+1)<<24) | w.next
@@ -130,10 +130,10 @@ func (w *world) begin(k *simKey, chain int) {
 	w.commit(k)
 }
 
-// offset is the difference between versions of a name and versions of its KEY_ID.
+// offset returns the difference between the versions of a name and the versions of its KEY_ID.
 func offset(life int) wire.Version { return wire.Version(life) * 3 << 47 }
 
-// commit writes a key.
+// commit commits a new state of a key.
 func (w *world) commit(k *simKey) {
 	if k.id == 0 {
 		return
@@ -142,7 +142,7 @@ func (w *world) commit(k *simKey) {
 	last := k.newest()
 	skip := uint64(1)
 	if w.random.IntN(20) == 0 {
-		skip = 2 // a version was assigned, and was lost or overtaken on its way
+		skip = 2 // a version was assigned, but its write was lost or replaced by a newer write
 	}
 	version := wire.MakeVersion(w.epochs[chain], last.version.Sequence()+skip)
 	for k.had(version) {
@@ -164,19 +164,19 @@ func (w *world) commit(k *simKey) {
 	}
 }
 
-// happen makes one random event.
+// happen makes one random event happen.
 func (w *world) happen() {
 	r := w.random
 	switch n := r.IntN(100); {
 	case n < 50:
 		w.commit(w.keys[r.IntN(len(w.keys))])
-	case n < 53: // a failover: the epoch changes, and notifications are lost for a while
+	case n < 53: // a failover happens: the epoch changes, and notifications are lost for a while
 		chain := r.IntN(len(w.epochs))
 		w.epochs[chain]++
 		w.lossy[chain] = 100
 	case n < 62:
 		w.lossy[r.IntN(len(w.lossy))] = []int{0, 0, 10, 60, 100}[r.IntN(5)]
-	case n < 64: // a key is moved, removed or created
+	case n < 64: // a key is moved to another chain, removed or created
 		k := w.keys[r.IntN(len(w.keys))]
 		if k.id != 0 && r.IntN(2) == 0 {
 			k.id = 0
@@ -209,7 +209,7 @@ func (w *world) follow(x *simWatcher, k *simKey) {
 		return
 	}
 	f := &following{since: w.now, position: -1}
-	if w.random.IntN(3) == 0 { // the watcher returns with a version that it was told
+	if w.random.IntN(3) == 0 { // the watcher returns with a version that it got earlier
 		f.position = w.random.IntN(len(k.history))
 		f.has, f.after = true, k.history[f.position].version
 	}
@@ -217,7 +217,7 @@ func (w *world) follow(x *simWatcher, k *simKey) {
 	w.m.Follow(w.now, x.id, k.name, f.after, f.has)
 }
 
-// step advances time by a millisecond.
+// step advances the time by one millisecond.
 func (w *world) step() {
 	w.now += time.Millisecond
 	w.random.Shuffle(len(w.sent), func(i, j int) { w.sent[i], w.sent[j] = w.sent[j], w.sent[i] })
@@ -280,7 +280,8 @@ func (w *world) drive() {
 	}
 }
 
-// take makes a watcher take changes. Each must have been committed after the watcher's last report.
+// take makes a watcher take changes. It checks that each change was committed after the watcher's
+// last report.
 func (w *world) take(x *simWatcher) {
 	changes, more := w.m.Take(x.id, 1+w.random.IntN(4))
 	w.ready[x.id] = more
@@ -293,12 +294,14 @@ func (w *world) take(x *simWatcher) {
 			w.breaks("watcher %d is told of %s, which it does not follow", x.id, c.Key.Name)
 			continue
 		}
-		// The reported state must be committed, and later than the last reported one in the order
-		// of commits. It must have been the newest one at some time since the watcher came.
+		// The reported state must be a committed state. It must come after the last reported state
+		// in the order of commits. It must have been the newest state at some time since the
+		// watcher came.
 		at := -1
 		for j := f.position + 1; j < len(k.history); j++ {
 			s := k.history[j]
-			// A key that no longer exists is reported at a version above the last known one.
+			// A key that no longer exists must be reported at a version above the last known
+			// version.
 			gone := !s.found && s.version == 0 && !c.Found && (f.position < 0 || c.Version >= f.version)
 			if gone || s.version == c.Version && s.found == c.Found && s.value == string(c.Value) {
 				at = j
@@ -313,7 +316,7 @@ func (w *world) take(x *simWatcher) {
 			w.breaks("watcher %d, which came at %v, is told %s %v: overtaken at %v", x.id, f.since, c.Key.Name,
 				c.Version, k.history[at+1].at)
 		}
-		// The report must count at least the states that were committed in the same life in
+		// The report must count at least those states of the same life that were committed in
 		// between.
 		left := uint64(0)
 		for j := f.position + 1; j < at && f.position >= 0 && k.history[f.position].life == k.history[at].life; j++ {
@@ -329,7 +332,8 @@ func (w *world) take(x *simWatcher) {
 	}
 }
 
-// settle advances time without commits, and checks that every watcher has the newest state.
+// settle advances the time without commits, and checks that every watcher then has the newest
+// state.
 func (w *world) settle(within time.Duration, why string) {
 	for end := w.now + within; w.now < end; {
 		w.step()
@@ -352,7 +356,7 @@ func (w *world) settle(within time.Duration, why string) {
 	}
 }
 
-// same reports whether a watcher cannot distinguish two states.
+// same reports whether two states look the same to a watcher.
 func (w *world) same(a, b state) bool {
 	return a.version == b.version && a.found == b.found && a.value == b.value ||
 		!a.found && !b.found && b.version <= a.version
@@ -367,10 +371,12 @@ func simulate(seed uint64) *world {
 			}
 			w.step()
 		}
-		// Recover only by periodic reads: all messages under way, and later ones, are lost.
+		// From now on all messages are lost, including messages under way. So only periodic reads
+		// can find the newest states.
 		w.failing, w.sent = 0, nil
 		w.settle(simConfig.Round+repair, "after a round")
-		// A burst is lost. Then one notification of each chain arrives, and reveals the loss.
+		// A burst of notifications is lost. Then one notification of each chain arrives, and
+		// reveals the loss.
 		if len(w.watchers) > 0 {
 			w.burst()
 		}
@@ -379,16 +385,17 @@ func simulate(seed uint64) *world {
 }
 
 // burst loses all notifications of some commits, and then makes the network reliable. The next
-// notification of each chain reveals the loss, and everything is reported long before the next
-// round.
+// notification of each chain reveals the loss. So every change must be reported long before the
+// next round.
 func (w *world) burst() {
 	x := w.watchers[0]
 	for _, k := range w.keys {
 		w.follow(x, k)
 	}
 	w.settle(simConfig.Unhelped+repair, "followed")
-	// The loss is revealed by a gap in the sequence of a key whose notification was lost or, for
-	// another key, only by the epoch.
+	// There are two cases. If `failover` is false, a gap in the sequence of a key reveals the loss
+	// of its notification. If `failover` is true, another key is notified, and its new epoch
+	// reveals the loss.
 	failover := w.random.IntN(2) == 0
 	first := map[uint8]*simKey{}
 	for _, k := range w.keys {

@@ -12,23 +12,24 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Credentials are the content of a secret.
+// Credentials are the credentials in a Secret, decoded.
 type Credentials struct {
 	Username string
 	Password string
-	TLS      *tls.Config // nil: the secret has no certificates
+	TLS      *tls.Config // nil if the secret has no certificates
 }
 
 // Secrets reads a pipelet's secrets.
 type Secrets interface {
-	// Read returns the values of a secret's keys.
+	// Read returns the keys of a secret with their values.
 	Read(ctx context.Context, name string) (map[string][]byte, error)
 }
 
-// secretKeys are the keys of secrets that stores use.
+// secretKeys lists the keys of secrets that stores use.
 var secretKeys = []string{"ca.crt", "tls.crt", "tls.key", "username", "password"}
 
-// Folder is a folder that contains one folder for each secret, with one file for each key.
+// Folder reads secrets from a folder. The folder contains a subfolder for each secret, with one
+// file for each key.
 type Folder string
 
 // Read implements Secrets.
@@ -50,7 +51,8 @@ func (f Folder) Read(_ context.Context, name string) (map[string][]byte, error) 
 	return values, nil
 }
 
-// ReadSecret reads the keys ca.crt, tls.crt, tls.key, username and password, as far as they exist.
+// ReadSecret reads those of the keys ca.crt, tls.crt, tls.key, username and password that a secret
+// has.
 func ReadSecret(ctx context.Context, secrets Secrets, name string) (c Credentials, err error) {
 	values, err := secrets.Read(ctx, name)
 	if err == nil {

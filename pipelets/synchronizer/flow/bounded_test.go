@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBounded: a run ends when it has used its processor time. A run that waits for a processor
-// ends later, by elapsed time.
+// TestBounded checks that a run ends when it has used its processor time. A run that waits for a
+// processor must end later, by elapsed time.
 func TestBounded(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for name, step := range map[string]func(){

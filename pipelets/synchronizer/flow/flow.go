@@ -1,10 +1,10 @@
-// Package flow runs a pipelet's SELECT over batches of records, in DuckDB.
+// Package flow runs a pipelet's SELECT statement over batches of records, in DuckDB.
 //
-// Batches are small, so the overhead of a batch matters more than DuckDB's speed. It is 1.2 ms if a
-// batch is passed as Arrow and the SELECT is planned each time. It is 0.65 ms if rows are appended
-// to a permanent table and the SELECT is prepared, which this package does.
+// Batches are small, so the overhead per batch matters more than DuckDB's speed. The overhead is
+// 1.2 ms if a batch is passed as Arrow and the SELECT is planned each time. This package appends
+// rows to a permanent table and prepares the SELECT, and has an overhead of 0.65 ms.
 //
-// DuckDB can crash its process. Package flowproc runs this package in separate processes.
+// Because DuckDB can crash its process, package flowproc runs this package in separate processes.
 package flow
 
 import (
@@ -28,31 +28,32 @@ import (
 )
 
 const (
-	// RunTime is the maximum processor time of a flow over a batch.
+	// RunTime is the maximum processor time that a flow may use for one batch.
 	RunTime = 10 * time.Second
-	// CompileTime is the maximum processor time of a flow over an empty batch.
+	// CompileTime is the maximum processor time that a flow may use for an empty batch when it is
+	// compiled.
 	CompileTime = 3 * time.Second
-	// Patience is the factor by which a run's elapsed time may exceed its processor time, on a busy
-	// machine.
+	// Patience is the maximum ratio of a run's elapsed time to its allowed processor time. Elapsed
+	// time is longer on a busy machine.
 	Patience = 5
-	// MaxRows is the maximum size of a batch's resulting rows, in bytes. A row counts as its key,
-	// its value and RowBytes.
+	// MaxRows is the maximum size, in bytes, of the rows that a batch results in. The size of a row
+	// is that of its key and its value plus RowBytes.
 	MaxRows  = 64 << 20
 	RowBytes = 64
 )
 
-// settings restrict a flow to its batch: no files, no networks, no extensions, and no way to undo
-// the settings.
+// settings restrict a flow to its batch. A flow cannot use files, networks or extensions, and
+// cannot undo the settings.
 var settings = []string{
 	"SET threads = 1",
 	"SET memory_limit = '512MB'",
 	"SET temp_directory = ''",
-	// DuckDB plans a query for the table's content at that time: for an empty table it may assume
-	// that a condition never holds. A prepared plan is used for later content, too. TestPlansAgree
-	// fails without this setting.
+	// DuckDB plans a query for the content that the table has at that time. For an empty table it
+	// may assume that a condition never holds. A prepared plan is also used for later content.
+	// TestPlansAgree fails without this setting.
 	"SET disabled_optimizers = 'statistics_propagation,compressed_materialization'",
-	// Otherwise they follow the process's TZ and locale, and replicas would compute different
-	// values.
+	// Without these settings, DuckDB uses the process's TZ and locale, and replicas would compute
+	// different values.
 	"SET TimeZone = 'UTC'",
 	"SET Calendar = 'gregorian'",
 	"SET autoinstall_known_extensions = false",
@@ -61,29 +62,30 @@ var settings = []string{
 	"SET lock_configuration = true",
 }
 
-// table is the table that a flow selects from. value is NULL for deletions and for values that are
-// not UTF-8; key is NULL for keys that are not UTF-8.
+// table creates the table from which a flow selects. The column value is NULL for deletions and for
+// values that are not UTF-8. The column key is NULL for keys that are not UTF-8.
 const table = "CREATE OR REPLACE TABLE src (key VARCHAR, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
 	"version UBIGINT NOT NULL, " + keyBytes + " BLOB NOT NULL)"
 
-// keyBytes is the column with every key. Only flows that name it get keys that are not UTF-8.
+// keyBytes is the column that has every key as bytes. Only flows that use this column get keys that
+// are not UTF-8.
 const keyBytes = "key_bytes"
 
-// renew is the number of batches for which a table is used, because deleted rows take up room in
-// it.
+// renew is the number of batches after which a table is created again, because deleted rows take up
+// memory in it.
 const renew = 256
 
-// Engine is a DuckDB for the flows over one source. Its users take turns.
+// Engine is a DuckDB instance for the flows over one source. Only one user at a time can use it.
 type Engine struct {
 	turn   chan struct{} // has one element while the engine is free
 	db     *sql.DB
 	conn   *sql.Conn
-	loaded string // name of the batch in the table src; "": none, or one without a name
-	binary string // a key of that batch that is not UTF-8; "": none
-	life   int    // number of times it was opened
-	left   int    // remaining batches for which the table is used
+	loaded string // name of the batch in the table src; empty if there is none, or if it has no name
+	binary string // a key of the batch in src that is not UTF-8; empty if there is none
+	life   int    // number of times the engine was opened
+	left   int    // number of batches for which the present table can still be used
 	clear  *sql.Stmt
-	state  string // the SELECT that computes the next table state from it and src; "": none
+	state  string // the SELECT that computes the next content of the table state; empty if there is none
 	forget *sql.Stmt
 	// Loads and Runs count the loaded batches and the flow runs.
 	Loads, Runs atomic.Uint64
@@ -137,14 +139,14 @@ func (e *Engine) close() {
 	e.conn, e.db, e.loaded = nil, nil, ""
 }
 
-// Close closes the engine when its current user is done.
+// Close closes the engine when its current user has finished.
 func (e *Engine) Close() error {
 	<-e.turn
 	e.close()
 	return nil
 }
 
-// take waits for the engine, and reopens it if an error has closed it.
+// take waits until the engine is free. If an error has closed the engine, take opens it again.
 func (e *Engine) take(ctx context.Context) error {
 	select {
 	case <-e.turn:
@@ -162,8 +164,8 @@ func (e *Engine) take(ctx context.Context) error {
 	return err
 }
 
-// give passes the engine to the next user. After an error it closes the engine, because some errors
-// leave a DuckDB that fails on everything.
+// give passes the engine to the next user. After an error it closes the engine, because after some
+// errors a DuckDB instance fails on every query.
 func (e *Engine) give(err error) {
 	if err != nil {
 		e.close()
@@ -171,17 +173,18 @@ func (e *Engine) give(err error) {
 	e.turn <- struct{}{}
 }
 
-// Flow is a compiled SELECT.
+// Flow is a compiled SELECT statement.
 type Flow struct {
 	engine *Engine
 	own    bool
 	query  string
-	made   *sql.Stmt // valid in one life of the engine
-	next   *sql.Stmt // computes the table state; nil: none
+	made   *sql.Stmt // the prepared SELECT; valid until the engine is opened again
+	next   *sql.Stmt // computes the table state; nil if the flow has no state
 	life   int
 }
 
-// Compile checks a SELECT and gives it a separate engine. Errors have a position.
+// Compile checks a SELECT statement, and creates a separate engine for it. Errors contain the
+// position in the statement.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	e, err := Open(ctx)
 	if err != nil {
@@ -196,7 +199,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. Errors have a position.
+// Compile checks a SELECT statement. Errors contain the position in the statement.
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
 	query = trim(query)
 	if query == "" {
@@ -212,7 +215,7 @@ func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error)
 	return f, err
 }
 
-// selects fails if a query is not a SELECT. Only a SELECT has a serialized form.
+// selects fails if a query is not a SELECT statement. DuckDB can serialize only SELECT statements.
 func (e *Engine) selects(ctx context.Context, query string) (err error) {
 	if err := e.take(ctx); err != nil {
 		return err
@@ -231,7 +234,7 @@ func (e *Engine) selects(ctx context.Context, query string) (err error) {
 	return nil
 }
 
-// why explains the error in a query that is not a SELECT, or cannot be parsed.
+// why returns an error that explains why a query is not a SELECT statement, or cannot be parsed.
 func (e *Engine) why(ctx context.Context, query, tree string) error {
 	s, err := e.conn.PrepareContext(ctx, query)
 	if err != nil && strings.Contains(tree, `"parser"`) {
@@ -255,15 +258,16 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// Run computes rows from records. The rows are the SELECT's columns key and value; a row whose
-// value is NULL deletes its key. DuckDB casts values that are neither text nor bytes to text.
+// Run computes rows from records. The columns key and value of the SELECT become the rows. A row
+// whose value is NULL deletes its key. DuckDB casts values that are neither text nor bytes to text.
 func (f *Flow) Run(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	rows, _, err = f.RunBatch(ctx, "", records)
 	return rows, err
 }
 
-// RunBatch is Run over a named batch, which is not loaded again for the next flow over it. took is
-// the SELECT's processor time, without loading the batch.
+// RunBatch is like Run, for a batch with a name. If the engine has already loaded this batch for
+// another flow, it is not loaded again. The result took is the processor time of the SELECT,
+// without the time for loading the batch.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	e := f.engine
@@ -288,7 +292,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 	if err := f.prepare(ctx); err != nil {
 		return nil, 0, err
 	}
-	// DuckDB has one thread, and runs on the calling one.
+	// DuckDB uses a single thread here, which is the calling thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begin := threadTime()
@@ -299,8 +303,8 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 // errLate is the cause of a context that has ended because a run took too long.
 var errLate = errors.New("it takes too long")
 
-// bounded returns a context that ends when this process has used the processor time most, or after
-// Patience times as much elapsed time. Only one flow runs in a process.
+// bounded returns a context that ends when this process has used the processor time most. It also
+// ends after Patience times as much elapsed time. Only one flow at a time runs in a process.
 func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	begun, before := time.Now(), timeOf(syscall.RUSAGE_SELF)
@@ -324,7 +328,8 @@ func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel
 	return ctx, func() { end(nil) }
 }
 
-// late turns an error into one that says that the run took too long.
+// late returns an error which says that the run took too long, if that is why ctx has ended.
+// Otherwise it returns err.
 func late(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), errLate) {
 		return err
@@ -333,20 +338,21 @@ func late(ctx context.Context, err error) error {
 		"Have it compute less", errLate, RunTime, CompileTime)
 }
 
-// threadTime is the processor time of this thread.
+// threadTime returns the processor time that this thread has used.
 func threadTime() time.Duration { return timeOf(syscall.RUSAGE_THREAD) }
 
-// timeOf is the processor time of this thread or of this process.
+// timeOf returns the processor time that this thread or this process has used.
 func timeOf(who int) time.Duration {
 	var u syscall.Rusage
-	if syscall.Getrusage(who, &u) != nil { // both values are valid
+	if syscall.Getrusage(who, &u) != nil { // the call cannot fail, because both values of who are valid
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// names fails if a batch has a key that is not UTF-8 and no query names the column for such keys.
-// In the column key they are NULL, so they would be equal, or a condition would skip them.
+// names fails if the batch has a key that is not UTF-8 and no query uses the column for such keys.
+// In the column key all these keys are NULL, so they would be equal, or a condition would skip
+// them.
 func (e *Engine) names(queries ...string) error {
 	if e.binary == "" || strings.Contains(strings.ToLower(strings.Join(queries, "\n")), keyBytes) {
 		return nil
@@ -355,7 +361,7 @@ func (e *Engine) names(queries ...string) error {
 		"use the column %s (BLOB), which has every key", e.binary, keyBytes)
 }
 
-// prepare prepares the statement, which returns the two columns as text or bytes.
+// prepare prepares the flow's statement, which returns the two columns as text or bytes.
 func (f *Flow) prepare(ctx context.Context) error {
 	e := f.engine
 	if f.made != nil && f.life == e.life {
@@ -415,7 +421,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return made, nil
 }
 
-// rows runs a statement that was prepared from a query.
+// rows runs the statement made, which was prepared from query.
 func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []endpoint.Row, err error) {
 	out, err := made.QueryContext(ctx)
 	if err == nil {
@@ -439,7 +445,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []e
 	if err == nil {
 		return rows, nil
 	}
-	if ctx.Err() == nil { // this error has a position in the flow
+	if ctx.Err() == nil { // return this error, because it has a position in the flow
 		again, said := f.engine.conn.QueryContext(ctx, query)
 		if said == nil {
 			for again.Next() {

@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", c.query, err)
 			continue
 		}
-		for range 3 { // each batch three times
+		for range 3 { // run each batch three times
 			rows, err := f.Run(t.Context(), records)
 			var got []string
 			for _, r := range rows {
@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCompileRefuses: errors have a position, and a flow can access only its batch.
+// TestCompileRefuses checks that errors have a position, and that a flow can access only its batch.
 func TestCompileRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret.csv")
@@ -95,7 +95,8 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// TestWrongRecord: a record that a flow cannot process is Wrong; the next batch works.
+// TestWrongRecord checks that a record that a flow cannot process is reported as Wrong, and that
+// the next batch works.
 func TestWrongRecord(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, (value::INT + 1) AS value FROM src")
 	if err != nil {
@@ -112,8 +113,8 @@ func TestWrongRecord(t *testing.T) {
 	}
 }
 
-// TestKeysOfBytes: a flow gets keys that are not UTF-8 as bytes. A flow that does not name their
-// column fails, so that two of them never become one key.
+// TestKeysOfBytes checks that a flow gets keys that are not UTF-8 as bytes. A flow that does not
+// use the column for such keys must fail, so that two of them never become one key.
 func TestKeysOfBytes(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -156,8 +157,8 @@ func TestKeysOfBytes(t *testing.T) {
 	}
 }
 
-// TestEnvironment: a flow's result does not depend on the process's time zone and locale, so all
-// replicas compute the same.
+// TestEnvironment checks that a flow's result does not depend on the process's time zone and
+// locale, so all replicas compute the same.
 func TestEnvironment(t *testing.T) {
 	const query = `SELECT 'a' AS key, '2026-03-29 00:30:00+00'::TIMESTAMPTZ::VARCHAR || ' ' ||
 		year('2026-03-29 00:30:00+00'::TIMESTAMPTZ) || ' ' || '2026-01-01 00:00:00'::TIMESTAMPTZ::VARCHAR || ' ' ||
@@ -187,7 +188,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestLasts: the table is renewed regularly, and a DuckDB after an error. Flows continue.
+// TestLasts checks that flows continue to work while the table is renewed regularly, and while a
+// DuckDB instance is replaced after an error.
 func TestLasts(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -209,7 +211,8 @@ func TestLasts(t *testing.T) {
 		if err != nil || len(rows) != 1 || string(rows[0].Value) != fmt.Sprint(i+1) {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
-		rows, _, err = names.RunBatch(t.Context(), fmt.Sprint(i), nil) // the batch is loaded
+		// the batch has already been loaded, so no records are passed
+		rows, _, err = names.RunBatch(t.Context(), fmt.Sprint(i), nil)
 		if err != nil || len(rows) != 2 || rows[0].Key != "b" {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
@@ -222,8 +225,8 @@ func TestLasts(t *testing.T) {
 	}
 }
 
-// TestPlansAgree: a statement that is prepared once returns the same for each batch as a newly
-// prepared one.
+// TestPlansAgree checks that a prepared statement returns the same result for each batch as a newly
+// prepared statement.
 func TestPlansAgree(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -279,8 +282,8 @@ func TestPlansAgree(t *testing.T) {
 	}
 }
 
-// TestProcessorTime: RunBatch returns a flow's processor time, which neither a busy machine nor
-// waiting changes, also if the flow fails.
+// TestProcessorTime checks that RunBatch returns a flow's processor time. A busy machine and
+// waiting must not change it. This must hold even if the flow fails.
 func TestProcessorTime(t *testing.T) {
 	const wait = 200 * time.Millisecond
 	e, err := Open(t.Context())

@@ -13,17 +13,18 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// MaxTable is the maximum size of a state's JSON text, because each batch writes it to the
-// destination.
+// MaxTable is the maximum size of a state's JSON text, in bytes. It is limited because each batch
+// writes the state to the destination.
 const MaxTable = 64 << 10
 
-// stateTable is the table that a flow keeps from batch to batch.
+// stateTable creates the table that a flow keeps from batch to batch.
 const stateTable = "CREATE OR REPLACE TABLE state (key VARCHAR NOT NULL, value VARCHAR NOT NULL)"
 
-// CompileStateful checks two SELECTs and gives them a separate engine, so that no other flow sees
-// the table state. state computes the next table state from the tables src and state, with columns
-// key and value; a row whose value is NULL is left out. query is the flow's SELECT, over src and
-// the next table.
+// CompileStateful checks two SELECT statements, and creates a separate engine for them, so that no
+// other flow sees the table state. The argument state is the SELECT that computes the next content
+// of the table state from the tables src and state. Its columns are key and value, and a row whose
+// value is NULL is left out. The argument query is the SELECT of the flow, over src and the new
+// content of state.
 func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err error) {
 	if state = trim(state); state == "" {
 		return Compile(ctx, query)
@@ -53,13 +54,13 @@ func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err err
 	return f, err
 }
 
-// stateFault marks an error as one of the state's SELECT.
+// stateFault marks an error as an error of the SELECT that computes the state.
 func stateFault(err error) error {
 	return exactlyonce.Errorf(exactlyonce.KindOf(err), "the state: %w", err)
 }
 
 // RunStateful computes rows and the next table from records and the current table. A flow without a
-// state ignores it.
+// state ignores the current table.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {
 	e := f.engine
@@ -108,7 +109,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, next, err
 }
 
-// encode makes a table and its JSON text from rows.
+// encode converts rows to a table, and returns the table and its JSON text.
 func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 	table, size := make(map[string]string, len(rows)), 0
 	for _, r := range rows {
@@ -126,7 +127,7 @@ func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 		}
 		table[r.Key] = string(r.Value)
 	}
-	text, err := json.Marshal(table) // its keys are sorted
+	text, err := json.Marshal(table) // json.Marshal sorts the keys of the table
 	if err != nil {
 		return nil, "", err
 	}
@@ -137,7 +138,7 @@ func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 	return table, exactlyonce.Table(text), nil
 }
 
-// keep writes rows into the table state.
+// keep writes rows into the table named state.
 func (e *Engine) keep(ctx context.Context, table map[string]string) error {
 	if _, err := e.forget.ExecContext(ctx); err != nil {
 		return err

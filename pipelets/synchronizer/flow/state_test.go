@@ -17,8 +17,8 @@ func record(k string, n int) endpoint.Record {
 	return endpoint.Record{Key: "r", Value: fmt.Appendf(nil, `{"k":%q,"n":%d}`, k, n)}
 }
 
-// TestState: a flow's state passes from batch to batch, in whichever process it runs, and also over
-// an error. The flow sees the new state.
+// TestState checks that a flow's state passes from batch to batch. It may run in any process, and
+// an error may occur in between. The flow must see the new state.
 func TestState(t *testing.T) {
 	compile := func() *Flow {
 		f, err := CompileStateful(t.Context(), "SELECT key, value FROM state ORDER BY key", totals)
@@ -61,7 +61,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateRefuses: errors of a state's SELECT say that they are the state's.
+// TestStateRefuses checks that errors in the SELECT of a state say that they belong to the state.
 func TestStateRefuses(t *testing.T) {
 	const all = "SELECT key, value FROM state"
 	for _, c := range []struct{ query, state, want string }{
@@ -71,7 +71,8 @@ func TestStateRefuses(t *testing.T) {
 		{"SELECT x AS key, value FROM state", totals, "LINE 1"},
 		{all, "SELECT 'a' AS key, unnest([1, 2]) AS value", "two rows with the key \"a\""},
 		{all, "SELECT 'a' AS key, repeat('x', 70000) AS value", "more than 65536 bytes"},
-		{all, "SELECT range AS key, repeat('\"', 20000) AS value FROM range(2)", "more than 65536 bytes"}, // as JSON
+		// the limit is for the table as JSON
+		{all, "SELECT range AS key, repeat('\"', 20000) AS value FROM range(2)", "more than 65536 bytes"},
 		{all, "", "state"},
 	} {
 		f, err := CompileStateful(t.Context(), c.query, c.state)
@@ -90,7 +91,8 @@ func TestStateRefuses(t *testing.T) {
 	if _, _, err := f.RunStateful(t.Context(), nil, "7"); exactlyonce.KindOf(err) != exactlyonce.Refused {
 		t.Errorf("a state that is none: %v", err)
 	}
-	// A row whose value is NULL is left out. Another flow does not see this flow's state.
+	// A row whose value is NULL is left out of the table. Another flow does not see this flow's
+	// table.
 	_, next, err := f.RunStateful(t.Context(), []endpoint.Record{{Key: "a", Deleted: true}, {Key: "b", Value: []byte("1")}}, "")
 	if err != nil || next != `{"b":"1"}` {
 		t.Errorf("%s, %v", next, err)

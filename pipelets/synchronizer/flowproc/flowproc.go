@@ -1,12 +1,12 @@
 // Package flowproc runs flows in separate processes.
 //
-// DuckDB is C++: a SELECT or a record can overflow its stack, allocate more than its memory limit
-// or run past a deadline. A program that imports this package therefore starts itself again for
-// each [Engine]. That process has limits that the kernel enforces (limits.go), and runs package
-// flow. If it dies, its current flow fails with the reason, and the next run starts another
-// process.
+// DuckDB is written in C++. A SELECT or a record can make it overflow its stack, allocate more than
+// its memory limit or run past a deadline. A program that imports this package therefore starts
+// itself again, as another process, for each [Engine]. That process has limits that the kernel
+// enforces (limits.go), and runs package flow. If the process dies, its current flow fails with the
+// reason, and the next run starts another process.
 //
-// An Engine must have flows of one namespace only.
+// All flows of an Engine must belong to the same namespace.
 package flowproc
 
 import (
@@ -24,46 +24,48 @@ import (
 )
 
 const (
-	// maxBatch is the maximum total size of a batch's keys and values, in bytes.
+	// maxBatch is the maximum total size of the keys and values in a batch, in bytes.
 	maxBatch = 64 << 20
-	// A flow that has crashed its process pauses for firstPause. The pause doubles with each
-	// further crash, up to longestPause. Meanwhile its worker gets the reason.
+	// firstPause is the pause of a flow that has crashed its process. The pause doubles with each
+	// further crash, up to longestPause. During the pause, the flow's worker gets the reason as an
+	// error.
 	firstPause, longestPause = time.Second, time.Minute
 	// idle is the time after which an idle process is ended.
 	idle = time.Minute
-	// maxFlows is the maximum number of flows that a process compiles. Further ones get another
-	// process.
+	// maxFlows is the maximum number of flows that one process compiles. For more flows, another
+	// process is started.
 	maxFlows = 256
-	// maxError is the maximum size of an error's text from a process, in bytes.
+	// maxError is the maximum length, in bytes, of an error's text from a process.
 	maxError = 4 << 10
 )
 
-// ErrUnavailable means that no process could be started, which is not a flow's fault.
+// ErrUnavailable means that no process could be started. The flow is not at fault.
 var ErrUnavailable = errors.New("no process for flows can be started")
 
-// Engine is a process for the flows of one namespace over one source. Its users take turns.
+// Engine is a process for the flows of one namespace over one source. Only one user at a time can
+// use it.
 type Engine struct {
 	turn    chan struct{} // has one element while the engine is free
-	process *process      // nil: the next use starts one
+	process *process      // the process; nil until the next use starts a process
 	flows   int           // number of flows that the process has compiled
-	loaded  string        // name of the process's batch; "": none, or one without a name
+	loaded  string        // name of the batch that the process has; empty if there is none, or if it has no name
 	used    time.Time
-	timer   *time.Timer // ends a process that is idle
-	// Loads and Runs count the batches sent to the process and the flow runs.
+	timer   *time.Timer // ends the process when it has been idle for a while
+	// Loads counts the batches that were sent to the process, and Runs counts the runs of flows.
 	Loads, Runs atomic.Uint64
 }
 
-// Flow is a compiled SELECT.
+// Flow is a compiled SELECT statement.
 type Flow struct {
 	engine       *Engine
 	own          bool
 	query, state string
-	pause        time.Duration // the last pause; 0: the last run did not crash the process
+	pause        time.Duration // the last pause; 0 if the last run did not crash the process
 	until        time.Time     // when the pause ends
 	died         error         // reason for the pause
 }
 
-// Open makes an engine. The first use starts its process.
+// Open makes an engine. Its process is started on first use.
 func Open() *Engine {
 	e := &Engine{turn: make(chan struct{}, 1)}
 	e.timer = time.AfterFunc(math.MaxInt64, e.rest)
@@ -71,12 +73,12 @@ func Open() *Engine {
 	return e
 }
 
-// rest ends an idle process.
+// rest ends the process if it is idle.
 func (e *Engine) rest() {
 	select {
 	case <-e.turn:
 	default:
-		return // its user sets the timer again
+		return // the engine is in use, and its user sets the timer again
 	}
 	if time.Since(e.used) >= idle {
 		e.end()
@@ -84,7 +86,7 @@ func (e *Engine) rest() {
 	e.turn <- struct{}{}
 }
 
-// end ends the process.
+// end ends the engine's process.
 func (e *Engine) end() {
 	if e.process != nil {
 		e.process.kill()
@@ -92,7 +94,7 @@ func (e *Engine) end() {
 	e.process, e.loaded = nil, ""
 }
 
-// Close ends the engine when its current user is done.
+// Close ends the engine when its current user has finished.
 func (e *Engine) Close() error {
 	<-e.turn
 	e.timer.Stop()
@@ -100,12 +102,12 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Compile checks a SELECT and gives it a separate process.
+// Compile checks a SELECT statement, and starts a separate process for it.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	return CompileStateful(ctx, query, "")
 }
 
-// CompileStateful is flow.CompileStateful in a separate process.
+// CompileStateful does what flow.CompileStateful does, in a separate process.
 func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	e := Open()
 	f, err := e.compile(ctx, query, state)
@@ -117,7 +119,7 @@ func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. An error has a position.
+// Compile checks a SELECT statement. Errors contain the position in the statement.
 func (e *Engine) Compile(ctx context.Context, query string) (*Flow, error) {
 	return e.compile(ctx, query, "")
 }
@@ -136,8 +138,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// RunBatch is flow.Flow.RunBatch: a named batch is sent once for all flows of an engine. If a run
-// crashes the process, took is the time limit.
+// RunBatch does what flow.Flow.RunBatch does. A named batch is sent only once for all flows of an
+// engine. If a run crashes the process, took is the time limit.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)
@@ -147,7 +149,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 	return rows, a.Took, err
 }
 
-// RunStateful is flow.Flow.RunStateful.
+// RunStateful does what flow.Flow.RunStateful does.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, State: f.state, Was: was}, records)
@@ -158,8 +160,8 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, a.Next, err
 }
 
-// call makes the process execute a request, and starts a process if there is none. With an error,
-// only Took is set in the answer.
+// call makes the process execute a request. It starts a process if there is none. If call returns
+// an error, only Took is set in the answer.
 func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) (answer, error) {
 	e := f.engine
 	size := 0
@@ -218,7 +220,7 @@ func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) 
 			e.end()
 			return answer{}, ctx.Err()
 		case !fresh && (errors.Is(died, errMemory) || died == nil && strings.Contains(a.Error, "Out of Memory")):
-			e.end() // memory that the process has kept from earlier batches may be missing for this one
+			e.end() // start a new process, because the old one may lack memory that it kept from earlier batches
 			continue
 		case died == nil && a.Missing && has:
 			has = false
@@ -246,7 +248,7 @@ func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) 
 	}
 }
 
-// within names the range of records that contains the one that a flow cannot process.
+// within describes the range of records that contains the record that a flow cannot process.
 func within(records []endpoint.Record) string {
 	switch n := len(records); n {
 	case 0:

@@ -37,8 +37,9 @@ func text(rows []endpoint.Row) string {
 	return strings.Join(all, " ")
 }
 
-// TestDies: a record that overflows DuckDB's stack ends only the flow's process. The flow's error
-// names the remedy, and the flow pauses for longer each time. Another flow of the engine continues.
+// TestDies checks that a record that overflows DuckDB's stack ends only the flow's process. The
+// flow's error must name the remedy, and the flow must pause for longer each time. Another flow of
+// the engine must continue.
 func TestDies(t *testing.T) {
 	t.Parallel()
 	e := Open()
@@ -79,8 +80,9 @@ func TestDies(t *testing.T) {
 	}
 }
 
-// TestCompileBounded: harmful SELECTs are refused or do no harm. Without limits they would crash
-// the program, take gigabytes or more than a minute, or write to its standard output.
+// TestCompileBounded checks that harmful SELECTs are refused or do no harm. Without limits they
+// would crash the program, use gigabytes of memory or more than a minute, or write to the program's
+// standard output.
 func TestCompileBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ query, want string }{
@@ -110,7 +112,8 @@ func TestCompileBounded(t *testing.T) {
 	}
 }
 
-// TestLimits: a flow's process has its limits in all threads, and only its socket is open.
+// TestLimits checks that a flow's process has its limits in all threads, and has only its socket
+// open.
 func TestLimits(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, value FROM src")
 	if err != nil {
@@ -155,8 +158,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFilter: a flow's process cannot open a file, make a socket or a process, signal another
-// process, or raise a limit.
+// TestFilter checks that a flow's process cannot open a file, make a socket or a process, signal
+// another process, or raise a limit.
 func TestFilter(t *testing.T) {
 	const try = "NETCRAQ_FLOWPROC_TEST_TRY"
 	if os.Getenv(try) == "" {
@@ -196,7 +199,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestEnded: a process that is killed while idle is replaced without an error.
+// TestEnded checks that a process that is killed while idle is replaced without an error.
 func TestEnded(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, value FROM src")
 	if err != nil {
@@ -214,8 +217,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestMemoryAgain: a large batch within the limit succeeds after any number of earlier ones, whose
-// memory the process has not returned.
+// TestMemoryAgain checks that a large batch within the limit succeeds after many earlier batches,
+// whose memory the process has not returned.
 func TestMemoryAgain(t *testing.T) {
 	t.Parallel()
 	f, err := Compile(t.Context(), "SELECT key, list_sum(list_transform(range(length(value)), x -> x % 7)) AS value FROM src")
@@ -234,7 +237,8 @@ func TestMemoryAgain(t *testing.T) {
 	}
 }
 
-// TestRecords: rows of every kind arrive unchanged, and batches and rows have limits.
+// TestRecords checks that rows of every kind arrive unchanged, and that batches and rows have
+// limits.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	e := Open()
@@ -245,7 +249,7 @@ func TestRecords(t *testing.T) {
 	}
 	records := []endpoint.Record{{Key: "a", Value: []byte("1")}, {Key: "", Value: []byte{}}, {Key: "gone", Deleted: true},
 		{Key: "\xff\x00", Value: []byte{0xfe, 0}}, {Key: "nil"}}
-	for range 2 { // the second time the process already has the batch
+	for range 2 { // in the second round the process already has the batch
 		rows, _, err := f.RunBatch(t.Context(), "b", records)
 		if want := "a=1 = gone- \xff\x00=\xfe\x00 nil="; err != nil || text(rows) != want {
 			t.Errorf("%q, %v, want %q", text(rows), err, want)
@@ -269,7 +273,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestHostileAnswer: a process's answer is validated.
+// TestHostileAnswer checks that the answer of a process is validated.
 func TestHostileAnswer(t *testing.T) {
 	for _, a := range []answer{{Lengths: []uint32{1}}, {Lengths: []uint32{1, 0}},
 		{Text: []byte("ab"), Lengths: []uint32{1, 3}},
@@ -282,7 +286,8 @@ func TestHostileAnswer(t *testing.T) {
 	}
 }
 
-// TestMutatedAnswer: any answer of a process yields an answer or an error, never a panic.
+// TestMutatedAnswer checks that a mutated answer of a process yields an answer or an error, but
+// never a panic.
 func TestMutatedAnswer(t *testing.T) {
 	var good bytes.Buffer
 	a := answer{Next: "{}", Text: []byte("key and value"), Lengths: []uint32{3, 5, 2, 4}}
@@ -304,14 +309,14 @@ func TestMutatedAnswer(t *testing.T) {
 		p.dec = gob.NewDecoder(p.left)
 		var got answer
 		if err := p.exchange(t.Context(), nil, &got, 10*time.Second); err == nil {
-			got.rows() // it may be a valid answer
+			got.rows() // the mutated answer may still be valid
 		}
 		ours.Close()
 	}
 }
 
-// BenchmarkRecord measures the cost of a record through a trivial flow, in batches of 1 and of 100,
-// as processor time of all processes.
+// BenchmarkRecord measures the cost of a record in a trivial flow, as processor time of all
+// processes. The batches have 1 or 100 records.
 func BenchmarkRecord(b *testing.B) {
 	const query = "SELECT key, value FROM src WHERE version > 0"
 	type runs interface {

@@ -14,16 +14,19 @@ import (
 )
 
 const (
-	// memory is the maximum memory of a process: DuckDB's own 512 MB, a batch and its rows.
+	// memory is the maximum memory of a process, in bytes. It includes DuckDB's own 512 MB, a batch
+	// and the batch's rows.
 	memory = 1 << 30
-	// space is the maximum address space that a process reserves in addition without using it.
+	// space is the maximum address space, in bytes, that a process may reserve without using it, in
+	// addition to its memory.
 	space = 2 << 30
 )
 
-// restrict makes the kernel limit this process, before the process receives a tenant's data. It
-// fails if the kernel cannot.
+// restrict makes the kernel limit this process. It must be called before the process receives a
+// tenant's data. It fails if the kernel cannot enforce the limits.
 func restrict() error {
-	// If the system runs out of memory, it kills this process first. The file may be missing.
+	// With this value, the kernel kills this process first if the system runs out of memory. The
+	// file may be missing.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	debug.SetMemoryLimit(memory / 4)
 	mapped, data, err := size()
@@ -59,9 +62,9 @@ func size() (mapped, data uint64, err error) {
 	return mapped, data, nil
 }
 
-// allowed are the system calls that Go's runtime, the C library and DuckDB need to compute: memory,
-// threads, clocks, and open descriptors. None can open a file, make a socket or a process, signal
-// another process, or raise a limit.
+// allowed lists the system calls that Go's runtime, the C library and DuckDB need for computations.
+// They serve memory, threads, clocks, and open descriptors. None of them can open a file, make a
+// socket or a process, signal another process, or raise a limit.
 var allowed = []uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_FCNTL,
 	unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_BRK, unix.SYS_MADVISE,
@@ -76,13 +79,14 @@ var allowed = []uint32{
 	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// filter makes the kernel answer EPERM to every other system call, in all threads.
+// filter makes the kernel answer EPERM to all other system calls, in all threads.
 func filter() error {
 	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if arch == 0 {
 		return fmt.Errorf("flows do not run on %s, of which it is not known how to bound a process there", runtime.GOARCH)
 	}
-	// Offsets in seccomp_data; first is the lower half of the first argument.
+	// These are offsets in struct seccomp_data. The offset first is that of the lower half of the
+	// first argument.
 	const number, architecture, first = 0, 4, 16
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
@@ -96,12 +100,12 @@ func filter() error {
 	program := []unix.SockFilter{
 		load(architecture), jump(unix.BPF_JEQ, arch, 1, 0), give(unix.SECCOMP_RET_KILL_PROCESS),
 		load(number),
-		// The filter cannot read clone3's flags, which are in memory. Without clone3 the C library
-		// makes threads by clone.
+		// Answer clone3 as if the kernel did not have it. The filter cannot check clone3's flags,
+		// which are in memory. Without clone3 the C library creates threads by clone.
 		jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), give(absent),
 		jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4),
 		load(first), jump(unix.BPF_JSET, unix.CLONE_THREAD, 0, 1), give(allow), give(deny),
-		// A signal to this process itself, which a fault raises.
+		// Allow a signal to this process itself, which a fault raises.
 		jump(unix.BPF_JEQ, unix.SYS_TGKILL, 0, 4),
 		load(first), jump(unix.BPF_JEQ, uint32(os.Getpid()), 0, 1), give(allow), give(deny),
 	}

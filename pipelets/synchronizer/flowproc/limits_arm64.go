@@ -1,4 +1,4 @@
 package flowproc
 
-// archAllowed are allowed system calls that amd64 does not have.
+// archAllowed lists the allowed system calls that amd64 does not have.
 var archAllowed []uint32

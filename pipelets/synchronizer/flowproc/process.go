@@ -20,34 +20,36 @@ import (
 )
 
 const (
-	// verb is the argument that makes this program a process for flows.
+	// verb is the command-line argument that makes this program run as a process for flows.
 	verb = "flow-process"
-	// startTimeout is the timeout for a process's start.
+	// startTimeout is the time limit for starting a process.
 	startTimeout = 30 * time.Second
-	// grace is the time that a process may run beyond a flow's limit before it is killed.
+	// grace is how long a process may run beyond a flow's time limit before it is killed.
 	grace = 3 * time.Second
 )
 
-// errMemory means that a process exceeded its memory limit.
+// errMemory means that a process has exceeded its memory limit.
 var errMemory = fmt.Errorf("it took more than the %d MiB of memory that it may", memory>>20)
 
-// environment is the environment of a process. DuckDB has one thread, and Go's runtime must not
-// keep the control group's files open.
+// environment is the environment of a process. DuckDB has only one thread. Go's runtime must not
+// keep the files of the control group open.
 var environment = []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// process is a process that runs flows, as its parent sees it.
+// process is a process that runs flows, seen from its parent.
 type process struct {
 	cmd  *exec.Cmd
 	conn net.Conn
 	said head
 	enc  *gob.Encoder
 	dec  *gob.Decoder
-	left *io.LimitedReader // limits an answer's size
+	left *io.LimitedReader // limits the size of an answer
 	gone chan struct{}     // closed when the process has ended
-	over atomic.Bool       // it was killed because all processes together had too much memory, and it had the most
+	// this program killed the process, because it used the most memory when all processes together
+	// used too much
+	over atomic.Bool
 }
 
-// head keeps the beginning of a process's standard error.
+// head keeps the beginning of what a process writes to its standard error.
 type head struct{ strings.Builder }
 
 // Write implements io.Writer.
@@ -56,8 +58,8 @@ func (h *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// start starts a process. The process gets a socket as its descriptor 3, and nothing else of this
-// one: neither its environment nor its standard output.
+// start starts a process. The process gets a socket as descriptor 3. It gets nothing else of this
+// process, neither the environment nor the standard output.
 func start(ctx context.Context) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -74,7 +76,8 @@ func start(ctx context.Context) (*process, error) {
 	p.enc, p.dec = gob.NewEncoder(p.conn), gob.NewDecoder(p.left)
 	p.cmd = exec.Command("/proc/self/exe", verb)
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stderr, p.cmd.ExtraFiles = environment, "/", &p.said, []*os.File{theirs}
-	// The terminal's Ctrl-C must reach only this program, which then ends its processes.
+	// Use a separate process group. So the terminal's Ctrl-C reaches only this program, which then
+	// ends its processes.
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		p.conn.Close()
@@ -95,7 +98,7 @@ func start(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// kill ends the process.
+// kill kills the process.
 func (p *process) kill() {
 	p.conn.Close()
 	p.cmd.Process.Kill()
@@ -112,7 +115,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// exchange sends a request, if there is one, and reads an answer.
+// exchange sends a request, if q is not nil, and reads an answer.
 func (p *process) exchange(ctx context.Context, q *request, a *answer, limit time.Duration) error {
 	if err := p.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -120,7 +123,7 @@ func (p *process) exchange(ctx context.Context, q *request, a *answer, limit tim
 	stop := context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
 	err := func() (err error) {
 		defer func() {
-			if r := recover(); r != nil { // gob is not hardened against a malicious process
+			if r := recover(); r != nil { // gob may panic, because it is not hardened against a malicious process
 				err = fmt.Errorf("%w: %v", errWire, r)
 			}
 		}()
@@ -132,17 +135,18 @@ func (p *process) exchange(ctx context.Context, q *request, a *answer, limit tim
 		p.left.N = maxAnswer
 		return p.dec.Decode(a)
 	}()
-	if !stop() { // the context may still change the deadline
+	if !stop() { // the function that sets the deadline has begun, and may still change it
 		return errors.Join(ctx.Err(), err)
 	}
 	return err
 }
 
-// call makes the process execute a request. After an error, which says why, the process is
-// unusable.
+// call makes the process execute a request. If it returns an error, the process is unusable. The
+// error says why.
 func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*answer, error) {
 	before := p.processorTime()
-	// The kernel's limit applies if this program fails to end the process.
+	// This limit is enforced by the kernel. It takes effect only if this program fails to end the
+	// process.
 	most := uint64((before+limit+grace)/time.Second) + 1
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: most, Max: unix.RLIM_INFINITY},
 		nil); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -176,10 +180,10 @@ func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*a
 	return nil, fmt.Errorf("of what it sent: %w", err)
 }
 
-// processorTime is the processor time that the process has used.
+// processorTime returns the processor time that the process has used.
 func (p *process) processorTime() time.Duration {
 	var t unix.Timespec
-	const scheduled = 2 // CPUCLOCK_SCHED: a process's clock, by its PID
+	const scheduled = 2 // CPUCLOCK_SCHED, which selects the processor time clock of the process with a given PID
 	if unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &t) != nil {
 		return 0
 	}

@@ -14,33 +14,35 @@ import (
 )
 
 const (
-	// lookEvery is the interval between checks of the memory of all processes.
+	// lookEvery is the interval at which the memory of all processes is checked.
 	lookEvery = 20 * time.Millisecond
-	// leastTogether is the minimum of the processes' joint limit: the limit of one process.
+	// leastTogether is the smallest joint memory limit of all processes. It equals the limit of one
+	// process.
 	leastTogether = memory
 )
 
-// togetherMost is the joint memory limit of all processes, in bytes. The kernel limits each
-// process, but an unprivileged program cannot make it limit all of them together. If the container
-// exceeds its memory limit, the kernel kills the whole container. So this program checks the total,
-// and kills the process with the most memory.
+// togetherMost returns the joint memory limit of all processes, in bytes. The kernel limits each
+// process, but an unprivileged program cannot make it limit all processes together. If the
+// container exceeds its memory limit, the kernel kills the whole container. Therefore this program
+// checks the sum, and kills the process with the most memory.
 var togetherMost = sync.OnceValue(func() *atomic.Uint64 {
 	v := new(atomic.Uint64)
 	v.Store(max(leastTogether, available()/2))
 	return v
 })
 
-// MemoryTogether is the joint memory limit of all processes for flows, in bytes: half of the
-// control group's or, without a limit there, of the machine's memory, and at least 1 GiB.
+// MemoryTogether returns the joint memory limit of all processes for flows, in bytes. The limit is
+// half of the control group's limit or, if that has no limit, half of the machine's memory. It is
+// at least 1 GiB.
 func MemoryTogether() uint64 { return togetherMost().Load() }
 
-// together are the running processes.
+// together has all running processes.
 var together struct {
 	sync.Mutex
 	all map[*process]struct{}
 }
 
-// join includes a process in the checks until it ends. The first process starts them.
+// join includes a process in the memory checks until it ends. The first process starts the checks.
 func (p *process) join() {
 	together.Lock()
 	defer together.Unlock()
@@ -56,15 +58,15 @@ func (p *process) join() {
 	}
 }
 
-// leave is the reverse of join.
+// leave removes a process from the memory checks.
 func (p *process) leave() {
 	together.Lock()
 	defer together.Unlock()
 	delete(together.all, p)
 }
 
-// look kills the process with the most memory if all together have too much. It reports whether
-// there are any processes.
+// look kills the process with the most memory if all processes together use too much. It reports
+// whether there are any processes.
 func look() bool {
 	together.Lock()
 	defer together.Unlock()
@@ -78,19 +80,20 @@ func look() bool {
 	}
 	if sum > MemoryTogether() {
 		largest.over.Store(true)
-		_ = largest.cmd.Process.Kill() // an error means that it has ended by itself
+		_ = largest.cmd.Process.Kill() // an error only means that the process has already ended
 		delete(together.all, largest)
 	}
 	return len(together.all) > 0
 }
 
-// allocated is the process's memory that is not backed by files, in bytes; 0 after its end.
+// allocated returns the memory of the process that is not backed by files, in bytes. It returns 0
+// after the process has ended.
 func (p *process) allocated() uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(text) // size, resident, shared, ... in pages
+	fields := bytes.Fields(text) // the fields are size, resident, shared and so on, in pages
 	if len(fields) < 3 {
 		return 0
 	}
@@ -102,8 +105,8 @@ func (p *process) allocated() uint64 {
 	return (resident - shared) * uint64(os.Getpagesize())
 }
 
-// available is the memory that this program may use: the lowest limit of its control group and
-// those above it, or the machine's memory.
+// available returns the memory that this program may use, in bytes. It is the lowest limit of its
+// control group and the groups above, or the machine's memory.
 func available() uint64 {
 	var info unix.Sysinfo_t
 	most := uint64(1 << 62)
@@ -121,7 +124,8 @@ func available() uint64 {
 	path, _, _ = bytes.Cut(path, []byte("\n"))
 	for at := filepath.Clean("/" + string(path)); ; at = filepath.Dir(at) {
 		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", at, "memory.max"))
-		if n, err2 := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64); err == nil && err2 == nil { // not "max"
+		// the file may contain "max", which means no limit
+		if n, err2 := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64); err == nil && err2 == nil {
 			most = min(most, n)
 		}
 		if at == "/" {

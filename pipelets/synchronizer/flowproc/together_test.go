@@ -10,14 +10,17 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// TestTogether: flows that each stay within their own limit cannot exceed the joint one. The one
-// with the most memory is killed, and its error says why. A small one continues.
+// TestTogether checks that flows that each stay within their own limit cannot exceed the joint
+// limit. The process with the most memory must be killed, with an error that says why. A small flow
+// must continue.
 func TestTogether(t *testing.T) {
-	const most, slack = 256 << 20, 256 << 20 // slack: memory that four can allocate between two checks
+	// slack is the memory that four processes can allocate between two checks
+	const most, slack = 256 << 20, 256 << 20
 	was := MemoryTogether()
 	togetherMost().Store(most)
 	defer togetherMost().Store(was)
-	// 8 million numbers of 8 bytes each in a hash table fit into DuckDB's own 512 MB.
+	// This query has 8 million numbers of 8 bytes each in a hash table, which fits into DuckDB's
+	// own 512 MB.
 	const large = "SELECT key, (SELECT count(*) FROM (SELECT DISTINCT range + length(value) FROM range(8000000))) AS value FROM src"
 	record := []endpoint.Record{{Key: "a", Value: []byte("x")}}
 	flow := func(query string) *Flow {

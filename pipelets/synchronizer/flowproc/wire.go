@@ -9,36 +9,38 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// maxAnswer is the maximum size of an answer in bytes: the rows that a flow may make, with their
-// lengths.
+// maxAnswer is the maximum size of an answer, in bytes. It is enough for the rows that a flow may
+// make, and their lengths.
 const maxAnswer = 2 * flow.MaxRows
 
 // request is a request to a process, encoded by gob.
 type request struct {
 	Query, State string
 	Compile      bool
-	Batch        string            // the batch's name; "": none
-	Load         bool              // Records are the batch; otherwise the process has it
-	Records      *records          // nil: none
-	Was          exactlyonce.Table // if there is a State
+	Batch        string            // the name of the batch; empty if it has none
+	Load         bool              // if set, Records is the batch; otherwise the process already has the batch
+	Records      *records          // nil if there are no records
+	Was          exactlyonce.Table // the current table, if there is a State
 }
 
-// records are a batch's records. All texts are concatenated, because gob is slow with many small
-// ones.
+// records has the records of a batch. It concatenates all texts, because gob is slow with many
+// small texts.
 type records struct {
-	Text     []byte   // keys and values, one after the other
-	Lengths  []uint32 // for each record the key's length, and the value's length plus one; 0: deletion
+	Text []byte // the keys and values of all records, one after the other
+	// for each record, the length of the key, and then the length of the value plus one, or 0 for a
+	// deletion
+	Lengths  []uint32
 	Versions []uint64
 }
 
-// answer is a process's answer.
+// answer is the answer of a process to a request.
 type answer struct {
 	Kind    exactlyonce.Kind
-	Error   string // "": success
+	Error   string // empty if the request succeeded
 	Missing bool   // the process does not have the batch
 	Took    time.Duration
 	Next    exactlyonce.Table
-	Text    []byte // keys and values of the rows, as in records
+	Text    []byte // the keys and values of the rows, in the format of records.Text
 	Lengths []uint32
 }
 
@@ -53,8 +55,8 @@ func put(text *[]byte, lengths *[]uint32, key string, value []byte, deleted bool
 
 var errWire = errors.New("the process for flows sent what is no answer")
 
-// each calls got with the items that put has written. It validates the text, because the writer is
-// not trusted.
+// each calls got with each item that put has written. It validates the text, because it does not
+// trust the process that wrote it.
 func each(text []byte, lengths []uint32, got func(i int, key, value []byte, deleted bool)) error {
 	if len(lengths)%2 != 0 {
 		return errWire

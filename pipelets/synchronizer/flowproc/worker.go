@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// init makes this program a process for flows if it was started as one. Test binaries can be such
-// processes, too.
+// init runs this program as a process for flows if it was started with the argument verb. This also
+// works in test binaries.
 func init() {
 	if len(os.Args) == 2 && os.Args[1] == verb {
 		serve()
@@ -24,10 +24,10 @@ func init() {
 type worker struct {
 	engine *flow.Engine
 	loaded string
-	flows  map[[2]string]*flow.Flow // by query and state
+	flows  map[[2]string]*flow.Flow // compiled flows, by query and state
 }
 
-// serve executes requests until the other end closes the socket. It does not return.
+// serve executes requests until the parent process closes the socket. It does not return.
 func serve() {
 	socket := os.NewFile(3, "socket")
 	enc := gob.NewEncoder(socket)
@@ -38,7 +38,9 @@ func serve() {
 	if err := enc.Encode(ready); err != nil || ready.Error != "" {
 		os.Exit(1)
 	}
-	go func() { // unlike init's goroutine it is not bound to a thread, which would cost context switches
+	// use another goroutine, because the goroutine of init is bound to a thread, which would cost
+	// context switches
+	go func() {
 		w := &worker{flows: map[[2]string]*flow.Flow{}}
 		for dec := gob.NewDecoder(socket); ; {
 			q, a := &request{}, &answer{}
@@ -54,7 +56,7 @@ func serve() {
 			}
 		}
 	}()
-	for { // After the other end has closed the socket, do not wait for a flow that still computes.
+	for { // When the parent process has closed the socket, do not wait for a flow that is still running.
 		fds := []unix.PollFd{{Fd: int32(socket.Fd()), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
 			os.Exit(0)
@@ -62,7 +64,7 @@ func serve() {
 	}
 }
 
-// compiled returns the flow of a request, which it compiles on first use.
+// compiled returns the flow of a request. It compiles the flow on first use.
 func (w *worker) compiled(ctx context.Context, q *request) (f *flow.Flow, err error) {
 	key := [2]string{q.Query, q.State}
 	if f = w.flows[key]; f != nil && !q.Compile {

@@ -17,9 +17,10 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
-// TestConditions: a worker reports each fault clearly and continues: a missing table, a changed
-// one, a record that the flow cannot process, a dead server of the destination and of the source, a
-// folder on a full disk. When the cause is gone each record has arrived once.
+// TestConditions checks that a worker reports each fault clearly and continues. The faults are a
+// missing table, a changed table, a record that the flow cannot process, a dead server of the
+// destination or the source, and a folder on a full disk. When the cause is gone, each record must
+// have arrived once.
 func TestConditions(t *testing.T) {
 	from, to := newServer(t), pgtest.New(t)
 	lake := t.TempDir()
@@ -91,7 +92,7 @@ func TestConditions(t *testing.T) {
 	arrive("with the source")
 	put("x")
 	says("a record of another type", "FlowFails", "Could not convert string 'x'")
-	// A changed flow needs a restart; the record is still the next one.
+	// A changed flow needs a restart. The next record is still the one that failed.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
@@ -112,7 +113,8 @@ func TestConditions(t *testing.T) {
 		all, _ := filepath.Glob(filepath.Join(lake, "default", "p1", "*", "*.parquet"))
 		return len(all)
 	}
-	poll.Until(t, 60*time.Second, "the disk is full", func() bool { // an empty disk, where the pipelet starts over
+	// the new disk is empty, so the pipelet starts from the beginning and fills it
+	poll.Until(t, 60*time.Second, "the disk is full", func() bool {
 		put("7")
 		return strings.Contains(w.out.String()[said:], "disk is full")
 	}, w.out.String)
@@ -131,7 +133,7 @@ func TestConditions(t *testing.T) {
 	}, w.out.String)
 }
 
-// lakeRows returns the numbers of rows and of keys.
+// lakeRows returns the number of rows and the number of different keys, as text.
 func lakeRows(lake string) (text string, err error) {
 	db, err := sql.Open("duckdb", "")
 	if err != nil {
@@ -142,9 +144,10 @@ func lakeRows(lake string) (text string, err error) {
 	return text, err
 }
 
-// TestFlowDies: a record that overflows DuckDB's stack in one pipelet's flow becomes a condition of
-// that pipelet, which names the remedy. The command and the other pipelets over the same source
-// continue. A flow's output is not in the command's log. With a fixed flow the next record arrives.
+// TestFlowDies checks a record that overflows DuckDB's stack in the flow of one pipelet. It must
+// become a condition of that pipelet, which names the remedy. The command and the other pipelets
+// over the same source must continue. A flow's output must not appear in the command's log. With a
+// fixed flow, the next record must arrive.
 func TestFlowDies(t *testing.T) {
 	endpoint, c := cluster(t)
 	text := ""
@@ -197,7 +200,7 @@ func TestFlowDies(t *testing.T) {
 	if out := w.out.String(); strings.Contains(out, "QueryLog") || strings.Contains(out, "SELECT") {
 		t.Errorf("the log has what a flow prints: %s", out)
 	}
-	var flows []string // the processes that the command has started
+	var flows []string // the processes for flows that the command has started
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", process.Process.Pid))
 	for _, list := range lists {
 		pids, _ := os.ReadFile(list)

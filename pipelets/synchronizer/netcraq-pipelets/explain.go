@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
-// explain is the command that prints a plan.
+// explain returns the command that prints a plan.
 func explain() *cobra.Command {
 	output, kubeconfig, cluster, replicas := "text", "", false, 0
 	c := &cobra.Command{

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// workers are processes of the command, which are started and killed at random. At most two run, so
-// that some overlap.
+// workers are processes of the command, which the test starts and kills at random. Up to two of
+// them run at a time, so that some overlap.
 type workers struct {
 	t       *testing.T
 	file    string
@@ -40,7 +40,7 @@ func newWorkers(t *testing.T, file string) *workers {
 	return w
 }
 
-// step starts another process, or kills one.
+// step starts a process, or kills one.
 func (w *workers) step() {
 	if len(w.running) == 0 || len(w.running) == 1 && rand.IntN(2) == 0 {
 		w.running = append(w.running, begin(w.t, w.out, "run", w.file))
@@ -53,16 +53,16 @@ func (w *workers) step() {
 	w.kills++
 }
 
-// settle ensures that one process runs, and stops the killing.
+// settle ensures that exactly one process runs, and is not killed any more.
 func (w *workers) settle() {
 	if len(w.running) == 0 {
 		w.step()
 	}
 }
 
-// number puts numbered records into an etcd, some in one transaction, until ctx ends, and returns
-// their number. The server may be killed: a put with an unknown outcome is repeated, on the
-// condition that the record is absent.
+// number writes numbered records to an etcd until ctx ends, and returns their number. It writes
+// some of the records in one transaction. The server may be killed meanwhile. If the outcome of a
+// write is unknown, number repeats the write, on the condition that the record does not exist.
 func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	for ctx.Err() == nil {
 		var ops []clientv3.Op
@@ -71,7 +71,9 @@ func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%08d", prefix, n+i), fmt.Sprint(n+i)))
 		}
 		absent := clientv3.Compare(clientv3.CreateRevision(fmt.Sprintf("%s%08d", prefix, n)), "=", 0)
-		for done := false; !done; { // an earlier attempt may have succeeded, or may succeed later
+		// repeat until the record exists, because an earlier attempt may have succeeded or may
+		// succeed later
+		for done := false; !done; {
 			c, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, err := s.Client.Txn(c).If(absent).Then(ops...).Commit()
 			cancel()
@@ -83,8 +85,8 @@ func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	return n
 }
 
-// torment steps workers and kills servers, until the time is over and each kind was killed at least
-// once.
+// torment starts and kills workers, and kills servers. It ends when the time is over and a worker
+// and a server were killed at least once.
 func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
 	spared := func(w *workers) bool { return w.kills == 0 }
 	end := time.Now().Add(killsFor(t))
@@ -108,7 +110,7 @@ func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
 	return killed
 }
 
-// arrivals reads keys in the order of their creation, and fails if one was written twice.
+// arrivals returns the keys in the order of their creation. It fails if a key was written twice.
 func arrivals(t *testing.T, s *etcdServer, prefix string) (keys []string) {
 	t.Helper()
 	poll.Nil(t, time.Minute, "the destination's keys", func() error {
@@ -131,9 +133,8 @@ func arrivals(t *testing.T, s *etcdServer, prefix string) (keys []string) {
 	return keys
 }
 
-// TestKillParquet: numbered records go from an etcd to another one, and through Parquet files to a
-// third one. Workers and servers are killed at random. Each record arrives once everywhere, in
-// order.
+// TestKillParquet copies numbered records from one etcd to a second, and through Parquet files to a
+// third. It kills workers and servers at random. Each record must arrive once everywhere, in order.
 func TestKillParquet(t *testing.T) {
 	from, direct, to := newServer(t), newServer(t), newServer(t)
 	lake := t.TempDir()

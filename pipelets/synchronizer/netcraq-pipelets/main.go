@@ -1,4 +1,5 @@
-// Command netcraq-pipelets copies records between stores, as pipelets declare (docs/pipelets.md).
+// Command netcraq-pipelets copies records between stores, as described by pipelets
+// (docs/pipelets.md).
 package main
 
 import (

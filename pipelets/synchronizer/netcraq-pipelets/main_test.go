@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster starts an etcd.
+// cluster starts an etcd, and returns its address and a client.
 func cluster(t *testing.T) (endpoint string, c *clientv3.Client) {
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogLevel: "error"})
 	if err != nil {
@@ -56,7 +56,7 @@ func file(t *testing.T, format string, args ...any) string {
 	return name
 }
 
-// begin starts the command.
+// begin starts the command with the given arguments.
 func begin(t *testing.T, out *syncbuffer.Buffer, args ...string) *exec.Cmd {
 	c := exec.Command(os.Args[0], args...)
 	c.Env = append(os.Environ(), "NETCRAQ_PIPELETS_TEST_COMMAND=1")
@@ -79,8 +79,8 @@ spec:
   eoio: true
 `
 
-// TestKill: numbered records go from one cluster to another while the worker is killed at random,
-// and for a while two workers run. Each record arrives once, in order, with the source's version.
+// TestKill copies numbered records from one cluster to another. It kills the worker at random, and
+// runs two workers for a while. Each record must arrive once, in order, with the source's version.
 func TestKill(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -144,7 +144,7 @@ func TestKill(t *testing.T) {
 				}
 				got++
 			}
-		case <-next: // one more worker, or one less
+		case <-next: // start another worker, or kill one
 			if len(running) < 2 && (len(running) == 0 || rand.IntN(2) == 0) {
 				running = append(running, begin(t, out, "run", name))
 			} else {
@@ -174,10 +174,10 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestLife: without a flow keys arrive unchanged, and deletions, too. That holds also if the
-// history is compacted while no worker runs, except for deletions in it, of which the condition
-// warns. A flow that fails on a record stops there, reports it, and continues when the flow is
-// fixed.
+// TestLife checks a pipelet without a flow, and then with one. Without a flow, keys and deletions
+// must arrive unchanged. This must hold even if the history is compacted while no worker runs,
+// except for deletions in the compacted history. The condition must warn of these. A flow that
+// fails on a record must stop there, report it, and continue when the flow is fixed.
 func TestLife(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -244,7 +244,7 @@ func TestLife(t *testing.T) {
 	is("d", "")
 	c.Process.Kill()
 	c.Wait()
-	// A deletion is missing, and no record follows it.
+	// This deletion will be missing, and no record follows it.
 	if _, err := source.Delete(ctx, "load/e"); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestRate: a rate limits the records that arrive over time, and all arrive.
+// TestRate checks that a rate limits the number of records that arrive over time, and that all
+// records arrive.
 func TestRate(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -343,7 +344,8 @@ func TestRate(t *testing.T) {
 		}
 		return err
 	})
-	if d := time.Since(begun); d < 1800*time.Millisecond { // 100 as a burst, then 100 a second
+	// a burst of 100 records is written at once, and the others at 100 per second
+	if d := time.Since(begun); d < 1800*time.Millisecond {
 		t.Errorf("300 records took %v with 100 a second", d)
 	}
 }

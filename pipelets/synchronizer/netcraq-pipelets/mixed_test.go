@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// upgraded is a pipelet's worker that is replaced by another release's.
+// upgraded is a worker of a pipelet that the test replaces by a worker of another release.
 type upgraded struct {
 	t      *testing.T
 	file   string
@@ -24,8 +24,8 @@ type upgraded struct {
 	worker *exec.Cmd
 }
 
-// start starts a worker with a release's binary. It stops the old worker before that or, with an
-// overlap, after it.
+// start starts a worker with the binary of a release. It stops the old worker before or, if overlap
+// is not 0, that much later.
 func (u *upgraded) start(binary string, overlap time.Duration) {
 	u.t.Helper()
 	if overlap == 0 {
@@ -57,10 +57,11 @@ func (u *upgraded) stop() {
 	u.worker = nil
 }
 
-// TestMixedPipelets upgrades a pipelet's worker from the last release to this tree, and back, by a
-// restart and with both running for a while. The worker's position and state are in its
-// destinations, so either release must continue where the other one stopped. Each record must be
-// counted once. The test logs the longest time without a window in each step.
+// TestMixedPipelets upgrades the worker of a pipelet from the last release to this tree, and
+// downgrades it again. It does so by a restart, and with both releases running for a while. The
+// worker's position and state are in its destinations, so each release must continue where the
+// other stopped. Each record must be counted once. The test logs the longest time without a window
+// in each step.
 func TestMixedPipelets(t *testing.T) {
 	old := filepath.Join(before.Build(t, "./pipelets/synchronizer/netcraq-pipelets"), "netcraq-pipelets")
 	now := os.Args[0]

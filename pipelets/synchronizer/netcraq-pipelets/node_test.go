@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// door is a node API server over an in-memory store and a folder with streams, which outlive the
+// door is a node API server. Its store, which is in memory, and its folder with streams outlive the
 // server.
 type door struct {
 	t      *testing.T
@@ -36,7 +36,7 @@ type door struct {
 	done   chan struct{}
 }
 
-// newDoor starts a door, and makes this test's processes use it.
+// newDoor starts a server, and makes the processes of this test use it.
 func newDoor(t *testing.T) *door {
 	d := &door{t: t, socket: filepath.Join(t.TempDir(), "s"), store: &counted{Memory: store.NewMemory(1024)},
 		dir: filepath.Join(t.TempDir(), "streams")}
@@ -63,7 +63,7 @@ func (d *door) start() {
 	}(d.server, d.done)
 }
 
-// kill ends the server, with everything except its store and its folder.
+// kill ends the server. Its store and its folder remain.
 func (d *door) kill() {
 	_ = d.server.Close()
 	<-d.done
@@ -79,7 +79,7 @@ func (d *door) connect() *node.Client {
 	return c
 }
 
-// counted is a store that records the order of key writes.
+// counted is a store that records the order in which keys are written.
 type counted struct {
 	*store.Memory
 	mu    sync.Mutex
@@ -101,9 +101,9 @@ var prefixed = []clientv3.OpOption{clientv3.WithPrefix()}
 
 const head = "apiVersion: netcraq.io/v1alpha1\nkind: Pipelet\nmetadata: {name: %s}\nspec:\n  eoio: true\n"
 
-// TestKillNode: numbered records go from an etcd into a chain's keys and into a stream, and from
-// that stream into another etcd. Workers, the etcds and the node API's server are killed. Each
-// record arrives once.
+// TestKillNode copies numbered records from an etcd into keys of a chain and into a stream. It also
+// copies them from that stream into another etcd. Meanwhile it kills workers, the etcds and the
+// node API's server. Each record must arrive once.
 func TestKillNode(t *testing.T) {
 	from, to, d := newServer(t), newServer(t), newDoor(t)
 	c := d.connect()
@@ -184,8 +184,8 @@ func TestKillNode(t *testing.T) {
 	}
 }
 
-// TestChainAsSource: a chain's keys arrive as they change, also after changes and deletions while
-// no worker ran.
+// TestChainAsSource checks that a chain's keys arrive when they change. This includes changes and
+// deletions while no worker runs.
 func TestChainAsSource(t *testing.T) {
 	to, d := newServer(t), newDoor(t)
 	c := d.connect()
@@ -237,11 +237,12 @@ func TestChainAsSource(t *testing.T) {
 	d.kill()
 	d.start()
 	w.step()
-	is("a=2(2) b=2(2) new=1(1)") // a is not written again
+	is("a=2(2) b=2(2) new=1(1)") // the key a is not written again
 }
 
-// TestAtLeastOnce: without eoio a record arrives at least once. If a worker dies between the rows
-// and the position, the next one writes them again. Two workers that run at once both write.
+// TestAtLeastOnce checks that without eoio a record arrives at least once. If a worker dies after
+// it wrote rows but before it wrote the position, the next worker writes the rows again. Two
+// workers that run at once both write.
 func TestAtLeastOnce(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	w := newWorkers(t, file(t, strings.Replace(head, "true", "false", 1)+`

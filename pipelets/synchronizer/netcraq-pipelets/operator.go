@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 )
 
-// namespaceFile contains a pod's own namespace.
+// namespaceFile is the file that contains the namespace of the pod itself.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// operate is the command that runs the operator in a cluster.
+// operate returns the command that runs the operator in a cluster.
 func operate() *cobra.Command {
 	o := operator.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	kubeconfig := ""
@@ -63,8 +63,8 @@ func operate() *cobra.Command {
 	return c
 }
 
-// kubernetes returns the API server's configuration like kubectl: from the named file, $KUBECONFIG,
-// ~/.kube/config, or as a pod.
+// kubernetes returns the configuration for the API server. Like kubectl, it reads the named file,
+// $KUBECONFIG, ~/.kube/config, or a pod's service account.
 func kubernetes(file string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file

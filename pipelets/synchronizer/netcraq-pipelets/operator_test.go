@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// TestKillOperator: two replicas of the operator share two pipelets. They, the source and the
-// destinations are killed at random. Each numbered record arrives once, in order, at both
-// destinations. A replica's Lease expires after 15 s, so this takes at least 40 s.
+// TestKillOperator runs two replicas of the operator that share two pipelets. It kills replicas,
+// the source and the destinations at random. Each numbered record must arrive once, in order, at
+// both destinations. The Lease of a replica expires after 15 s, so the test takes at least 40 s.
 func TestKillOperator(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	for _, name := range []string{"namespace.yaml", "crd/netcraq.io_pipelets.yaml", "rbac.yaml"} {
@@ -67,13 +67,13 @@ func TestKillOperator(t *testing.T) {
 	go func() { numbered <- number(ctx, from, "load/") }()
 	is("r0 r1", "r1 r0")
 	last := time.Now().Add(max(40*time.Second, killsFor(t)))
-	gone := rand.IntN(2) // this one stays away until the other one has all pipelets
+	gone := rand.IntN(2) // this replica stays down until the other replica runs all pipelets
 	end(gone)
 	is([]string{"r1 r1", "r0 r0"}[gone])
 	again(gone)
 	is("r0 r1", "r1 r0")
 	was, taken, kills, servers := assigned(), 2, 1, 0
-	away := [2]time.Time{} // end of each replica's absence
+	away := [2]time.Time{} // time until which each replica stays down
 	for time.Now().Before(last) || servers == 0 {
 		for i, c := range replicas {
 			switch {

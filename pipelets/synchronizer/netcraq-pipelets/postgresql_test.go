@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
-// killsFor is the duration of the killing: a few seconds, or NETCRAQ_PIPELETS_KILLS.
+// killsFor returns how long the test kills processes: a few seconds, or NETCRAQ_PIPELETS_KILLS.
 func killsFor(t *testing.T) time.Duration {
 	text := os.Getenv("NETCRAQ_PIPELETS_KILLS")
 	if text == "" {
@@ -28,9 +28,9 @@ func killsFor(t *testing.T) time.Duration {
 	return d
 }
 
-// TestKillPostgreSQL: numbered records go from one PostgreSQL to another while workers and both
-// servers are killed at random. Two writers insert, one of them in transactions that commit late.
-// Each record arrives once, in the order of the source's transactions.
+// TestKillPostgreSQL copies numbered records from one PostgreSQL to another, and kills workers and
+// both servers at random. Two writers insert records, one of them in transactions that commit late.
+// Each record must arrive once, in the order of the source's transactions.
 func TestKillPostgreSQL(t *testing.T) {
 	from, to := pgtest.New(t), pgtest.New(t)
 	from.Do(`CREATE TABLE src (key text NOT NULL, value text, seq bigint GENERATED ALWAYS AS IDENTITY,
@@ -53,8 +53,8 @@ spec:
 			n := 0
 			defer func() { written <- n }()
 			for ctx.Err() == nil {
-				// After a crash of its server a writer reads which rows exist, and continues from
-				// there.
+				// After a crash of the server, the writer reads which rows exist, and continues
+				// after the last row.
 				func() {
 					c, err := pgx.Connect(context.Background(), "postgres://netcraq@"+from.Address+"/postgres?sslmode=disable")
 					if err != nil {

@@ -23,7 +23,7 @@ import (
 // etcdServer is an etcd in a separate process, which can be killed and restarted.
 type etcdServer struct {
 	t        *testing.T
-	spec     string // the process's argument: its folder and its addresses
+	spec     string // argument of the process, with its folder and its addresses
 	Endpoint string
 	Client   *clientv3.Client
 	process  *exec.Cmd
@@ -61,13 +61,12 @@ func (s *etcdServer) Start() {
 	}
 }
 
-// Kill kills it.
 func (s *etcdServer) Kill() {
 	s.process.Process.Kill()
 	s.process.Wait()
 }
 
-// serve is the main function of the process.
+// serve is the main function of the etcd process.
 func serve(spec string) {
 	part := strings.Fields(spec)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// totals writes a pipelet whose state is a running count and sum of numbered records, from an etcd
-// to an etcd and to Parquet files.
+// totals writes the file of a pipelet, which copies from an etcd to another etcd and to Parquet
+// files. The state of the pipelet is a running count and sum of numbered records.
 func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 	t.Helper()
 	return file(t, head+`
@@ -33,9 +33,9 @@ func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 `, "p1", from.Endpoint, to.Endpoint, lake)
 }
 
-// checkTotals waits until both destinations of totals have counted n records. The etcd must have
-// their sum. Each file must have the sum of the records up to some record, and continue where the
-// previous file ends.
+// checkTotals waits until both destinations of the pipelet of totals have counted n records. The
+// etcd must have the sum of all records. Each file must have the sum of the records up to some
+// record, and must continue where the previous file ends.
 func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() string) (files int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d ", n, n*(n-1)/2)
@@ -83,8 +83,8 @@ func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() s
 	return files
 }
 
-// TestKillState: workers and servers are killed at random. The destinations of totals are as if
-// nothing had been killed.
+// TestKillState kills workers and servers at random. The destinations of the pipelet must be the
+// same as if nothing had been killed.
 func TestKillState(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	lake := t.TempDir()
@@ -103,8 +103,9 @@ func TestKillState(t *testing.T) {
 	}
 }
 
-// TestStateTooLarge: an invalid state is refused before the pipelet starts. A state that grows too
-// large stops the pipelet, with its condition, until the SELECT is fixed. Nothing is lost.
+// TestStateTooLarge checks that an invalid state is refused before the pipelet starts. A state that
+// grows too large must stop the pipelet, with a condition that says so, until the SELECT is fixed.
+// Nothing may be lost.
 func TestStateTooLarge(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	text := func(state string) string {
@@ -142,7 +143,8 @@ func TestStateTooLarge(t *testing.T) {
 		return strings.Contains(w.out.String(), "reason=FlowFails") && strings.Contains(w.out.String(), "65536 bytes")
 	})
 	is("3")
-	// A worker with a SELECT that drops the unneeded rows continues where the last one stopped.
+	// The new worker's SELECT drops the rows that are not needed. The worker continues where the
+	// last worker stopped.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
@@ -161,8 +163,9 @@ func TestStateTooLarge(t *testing.T) {
 	}
 }
 
-// TestWindowSplit: if the destination cannot take all rows of a window at once, the window arrives
-// in parts without delay. The condition reports that until a window is complete again.
+// TestWindowSplit checks a destination that cannot take all rows of a window at once. The window
+// must arrive in parts without delay. The condition must report this until a window is complete
+// again.
 func TestWindowSplit(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	w := newWorkers(t, file(t, head+`
@@ -181,7 +184,7 @@ func TestWindowSplit(t *testing.T) {
 			return err
 		}, w.out.String)
 	}
-	for i := range 400 { // all before the worker starts, so that they are one window
+	for i := range 400 { // write all records before the worker starts, so that they are in one window
 		if _, err := from.Client.Put(t.Context(), fmt.Sprintf("load/%03d", i), "1"); err != nil {
 			t.Fatal(err)
 		}

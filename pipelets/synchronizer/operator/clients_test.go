@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// TestWebhookClients: with --webhook-client-ca the webhook refuses a client without a certificate,
-// or with one that another CA has signed.
+// TestWebhookClients checks the option --webhook-client-ca. With it, the webhook must refuse a
+// client without a certificate, and a client whose certificate was signed by another CA.
 func TestWebhookClients(t *testing.T) {
 	trusted, other := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	only, err := signedBy(trusted.File)

@@ -26,45 +26,47 @@ import (
 )
 
 const (
-	// A replica's Lease expires leaseFor after its last renewal. A replica that cannot renew its
-	// Lease for renewFor ends its workers, before another replica takes them over.
+	// leaseFor is the time from the last renewal of a replica's Lease until it expires. A replica
+	// that cannot renew its Lease for renewFor ends its workers, before another replica takes over
+	// their Pipelets.
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second
 	renewRetry = 2 * time.Second
-	// forget is the time for which the Lease of a dead replica is kept for inspection.
+	// forget is how long the Lease of a dead replica is kept for inspection.
 	forget = 10 * time.Minute
 	// leaseLabel is the label of the replicas' Leases.
 	leaseLabel = "netcraq.io/pipelets-replica"
-	// leasePrefix begins the name of a replica's Lease.
+	// leasePrefix is the prefix of the name of a replica's Lease.
 	leasePrefix = "replica-"
 )
 
-// replicaName matches valid names of replicas: with the prefix, a name is a Lease's name.
+// replicaName matches valid names of replicas. Together with leasePrefix, the name must be a valid
+// name of a Lease.
 var replicaName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,200}[a-z0-9])?$`)
 
-// members holds this replica's Lease, and knows which replicas live. It judges other Leases by the
-// time of their last observed change, on this machine's clock, because other machines' clocks may
-// be wrong.
+// members holds the Lease of this replica, and knows which replicas are alive. It judges other
+// Leases by the time when it last saw them change, on this machine's clock. It does not use the
+// times in the Leases, because the clocks of other machines may be wrong.
 type members struct {
 	leases    coordinationclient.LeasesGetter
 	cache     cache.Cache
 	client    client.Client
 	namespace string
 	self      string
-	end       func() // ends the workers
+	end       func() // ends the workers of this replica
 	log       *slog.Logger
 	changed   chan event.TypedGenericEvent[*pipeletapi.Pipelet]
 	holds     atomic.Bool // whether this replica holds its own Lease
 
 	mu   sync.Mutex
-	seen map[string]sighting // by the replicas' names
+	seen map[string]sighting // the last observed Lease of each replica, by the replica's name
 }
 
-// sighting is the last observed state of a Lease.
+// sighting is the state of a Lease when it was last observed.
 type sighting struct {
-	renewed string // its renewal time, by the holder's clock, and its holder
+	renewed string // the renewal time, by the clock of the holder, and the holder of the Lease
 	at      time.Time
-	lasts   time.Duration // 0: it was released
+	lasts   time.Duration // the Lease's duration; 0 if the Lease was released
 }
 
 // observe records the state of a Lease.
@@ -99,7 +101,7 @@ func (m *members) gone(lease string) {
 	m.tell()
 }
 
-// tell wakes the leader's planner.
+// tell wakes the leader's planner, because a Lease has changed.
 func (m *members) tell() {
 	select {
 	case m.changed <- event.TypedGenericEvent[*pipeletapi.Pipelet]{Object: &pipeletapi.Pipelet{}}:
@@ -107,7 +109,7 @@ func (m *members) tell() {
 	}
 }
 
-// live returns the living replicas, and those that died long ago.
+// live returns the replicas that are alive, and the replicas that died long ago.
 func (m *members) live(now time.Time) (live, old []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,8 +136,8 @@ func (m *members) clean(ctx context.Context, old []string) {
 	}
 }
 
-// watch observes all Leases, also before this replica leads, so that a new leader knows which
-// replicas live.
+// watch observes all Leases. It does so even while this replica is not the leader, so that a new
+// leader knows which replicas are alive.
 func (m *members) watch(ctx context.Context) error {
 	informer, err := m.cache.GetInformer(ctx, &coordination.Lease{})
 	if err != nil {
@@ -161,12 +163,13 @@ func (m *members) watch(ctx context.Context) error {
 	return err
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica has a Lease.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because each
+// replica has a Lease.
 func (m *members) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable: it renews this replica's Lease, and fails when the Lease is
-// lost. When ctx ends it releases the Lease as soon as the workers have ended, so that other
-// replicas need not wait for it to expire.
+// Start implements manager.Runnable. It renews this replica's Lease, and fails when the Lease is
+// lost. When ctx ends, it releases the Lease as soon as the workers have ended. So other replicas
+// need not wait until the Lease expires.
 func (m *members) Start(ctx context.Context) error {
 	kept, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -176,7 +179,8 @@ func (m *members) Start(ctx context.Context) error {
 	})
 	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		// A restarted container is the same replica, and continues at once.
+		// The identity is the replica's name. So a restarted container counts as the same replica,
+		// and continues at once.
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: m.namespace, Name: leasePrefix + m.self},
 			Client:     m.leases,

@@ -15,8 +15,9 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
-// TestMembers: this machine's clock decides which replicas live. A Lease is valid from its last
-// observed change, whatever time it contains; a released one is not valid.
+// TestMembers checks that this machine's clock decides which replicas are alive. A Lease is valid
+// from the time of its last observed change, whatever time it contains. A released Lease is not
+// valid.
 func TestMembers(t *testing.T) {
 	m := &members{namespace: "n", self: "a", log: slog.Default(), seen: map[string]sighting{},
 		changed: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1)}
@@ -49,16 +50,18 @@ func TestMembers(t *testing.T) {
 	}
 	m.observe(lease("replica-a", "a", 15, now), now)
 	told("a new one", true)
-	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now) // its clock is a day late
+	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now) // the clock of replica b is a day late
 	<-m.changed
-	m.observe(lease("netcraq-pipelets", "b", 15, now), now) // the leader's
+	// the Lease of the leader election, which belongs to no replica
+	m.observe(lease("netcraq-pipelets", "b", 15, now), now)
 	other := lease("replica-c", "c", 15, now)
 	other.Namespace = "other"
 	m.observe(other, now)
 	told("another's Lease", false)
 	is("two", time.Second, "a", "b")
 	m.observe(lease("replica-a", "a", 15, now.Add(2*time.Second)), now.Add(10*time.Second))
-	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now.Add(10*time.Second)) // listed again, unchanged
+	// the Lease of replica b is observed again, unchanged
+	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now.Add(10*time.Second))
 	told("renewed", false)
 	is("one was renewed", 16*time.Second, "a")
 	m.observe(lease("replica-a", "", 1, now.Add(12*time.Second)), now.Add(12*time.Second))
@@ -73,8 +76,8 @@ func TestMembers(t *testing.T) {
 	is("it is deleted", 21*time.Second)
 }
 
-// TestStatus: a status reports the worst of its workers, and the message of a running one if it has
-// any.
+// TestStatus checks that a status reports the worst state of the pipelet's workers. If all workers
+// run, the status reports the message of a worker that has a message.
 func TestStatus(t *testing.T) {
 	split := exactlyonce.Condition{Ready: true, Reason: exactlyonce.WindowSplit, Message: "in parts"}
 	well := exactlyonce.Condition{Ready: true, Reason: "Running"}

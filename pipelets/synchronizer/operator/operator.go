@@ -1,14 +1,16 @@
 // Package operator runs the Pipelets of a Kubernetes cluster.
 //
-// Several replicas may run. Each has its own Lease while it lives (members.go), runs the Pipelets
-// that are assigned to it (reconciler.go), and validates Pipelets for the API server before they
-// are stored (webhook.go). The leader assigns the Pipelets to the living replicas (planner.go). A
-// replica that is cut off ends, and so do its workers. If they overlap with the next replica's, the
-// destinations' positions prevent duplicates.
+// Several replicas of the operator may run. Each replica holds its own Lease while it is alive
+// (members.go), and runs the Pipelets that are assigned to it (reconciler.go). It also validates
+// Pipelets for the API server before they are stored (webhook.go). One replica is the leader, and
+// assigns the Pipelets to the replicas that are alive (planner.go). A replica that is disconnected
+// from the API server ends, together with its workers. If its workers overlap with those of the
+// next replica, the positions in the destinations prevent duplicates.
 //
 // A Pipelet has the rights of its namespace. Its Secrets are in that namespace, and the operator
-// may read only those that a Role there names. Its Parquet files are in a folder of the namespace.
-// Over the network a Pipelet reaches every address that the operator's pod reaches.
+// may read only the Secrets that a Role in the namespace names. Its Parquet files are in a folder
+// for that namespace. A Pipelet can connect to every address to which the operator's pod can
+// connect.
 package operator
 
 import (
@@ -44,29 +46,30 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 )
 
-// Name is the name of the operator's Lease, of its webhook, and of the webhook's Service.
+// Name is the name of the leader election Lease, of the webhook, and of the webhook's Service.
 const Name = "netcraq-pipelets"
 
 // Options configure an operator.
 type Options struct {
-	Config      *rest.Config // of the API server
+	Config      *rest.Config // configuration of the connection to the API server
 	Namespace   string       // the operator's own namespace
 	Replica     string       // this replica's unique name
-	Lake        string       // the folder for Parquet files; "": Parquet is not available
-	WebhookPort int          // 0: none
-	// WebhookHosts are further addresses of the webhook besides its Service's.
+	Lake        string       // the folder for Parquet files; if empty, Parquet is not available
+	WebhookPort int          // port of the webhook; 0 means no webhook
+	// WebhookHosts lists further addresses of the webhook, in addition to the address of its
+	// Service.
 	WebhookHosts []string
-	CertDir      string // for the webhook's certificate
-	// WebhookClients is a file with the CA certificates (PEM) for the certificates of the webhook's
-	// clients; "": clients need no certificate.
+	CertDir      string // the folder for the webhook's certificate
+	// WebhookClients is a file with CA certificates (PEM), which sign the certificates of the
+	// webhook's clients. If it is empty, clients need no certificate.
 	WebhookClients string
-	Metrics        string // an address; "0": none
-	Health         string // an address; "0": none
-	Alone          bool   // each worker reads its source separately
+	Metrics        string // listen address for metrics; "0" means no metrics
+	Health         string // listen address for health checks; "0" means no health checks
+	Alone          bool   // whether each worker reads its source separately
 	Log            *slog.Logger
 }
 
-// Scheme has the kinds of objects that the operator reads and writes.
+// Scheme returns a scheme with the types of objects that the operator reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), coordination.AddToScheme(s),
@@ -76,11 +79,11 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// requests is the maximum rate of requests to the API server, per second; bursts may be twice as
-// large. When a replica dies, each of its Pipelets must be reassigned.
+// requests is the maximum rate of requests to the API server, per second. Bursts may be twice as
+// large. The rate is high because each Pipelet must be reassigned when its replica dies.
 const requests = 200
 
-// Run runs the operator until ctx ends. It fails if it has lost its Lease, or its leadership.
+// Run runs the operator until ctx ends. It fails if it loses its Lease, or its leadership.
 func Run(ctx context.Context, o Options) error {
 	libraries := slog.New(o.Log.Handler())
 	ctrl.SetLogger(logr.FromSlogHandler(libraries.Handler()))
@@ -186,16 +189,17 @@ func (s secrets) Read(ctx context.Context, name string) (map[string][]byte, erro
 	return found.Data, err
 }
 
-// rules validate Pipelets.
+// rules checks whether Pipelets are valid.
 type rules struct{ lake string }
 
 // check returns an error if a Pipelet is invalid.
 func (r *rules) check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	p = p.DeepCopy()
-	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // clients omit them
+	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // set the fields that clients usually omit
 	for field, stores := range map[string][]pipeletapi.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
-			if s.Chain != nil || s.Stream != nil { // the node API would treat the operator's pod as the caller
+			// refuse it, because the node API would treat the operator's pod as the caller
+			if s.Chain != nil || s.Stream != nil {
 				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+
 					"netcraq-pipelets run", field, i)
 			}

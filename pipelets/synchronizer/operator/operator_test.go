@@ -38,8 +38,8 @@ import (
 
 const namespace = "netcraq-pipelets"
 
-// world is an API server with the operator's manifests, and an operator that has only the rights
-// granted there.
+// world is an API server with the operator's manifests, and an operator. The operator has only the
+// rights that the manifests grant.
 type world struct {
 	*kubetest.Server
 	t        *testing.T
@@ -47,7 +47,7 @@ type world struct {
 	own      client.Client // a client with the operator's rights
 	operator *rest.Config  // the operator's configuration
 	lake     string
-	webhook  string // HOST:PORT
+	webhook  string // address of the webhook as HOST:PORT
 	metrics  string
 	log      *syncbuffer.Buffer
 	stop     func()
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 		w.Kubectl(t, kubetest.Options{}, "apply", "-f", filepath.Join("../../deploy", name))
 	}
 	w.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "pipelets.netcraq.io")
-	// Also the Deployment, as far as an API server without a kubelet can check it.
+	// This also checks the Deployment, as far as an API server without a kubelet can do so.
 	w.Kubectl(t, kubetest.Options{}, "apply", "--dry-run=server", "-f", "../../deploy/operator.yaml")
 	scheme, err := operator.Scheme()
 	must(t, err)
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	w.operator = w.As(token)
 	w.own, err = client.New(w.operator, client.Options{Scheme: scheme})
 	must(t, err)
-	// This API server has no kube-proxy, so the webhook is called by its URL.
+	// This API server has no kube-proxy, so it calls the webhook by a URL instead of a Service.
 	var hooks admissionregistration.ValidatingWebhookConfiguration
 	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: operator.Name}, &hooks))
 	url := "https://" + w.webhook + *hooks.Webhooks[0].ClientConfig.Service.Path
@@ -140,7 +140,7 @@ func pipelet(name, from, to, flow string) *pipeletapi.Pipelet {
 	}
 }
 
-// is waits until a Pipelet's status has a state and a message.
+// is waits until the status of a Pipelet has the given state and message.
 func (w *world) is(name, state, message string) (p pipeletapi.Pipelet) {
 	w.t.Helper()
 	poll.Nil(w.t, 40*time.Second, name+" is "+state+" "+message, func() error {
@@ -173,8 +173,8 @@ func has(t *testing.T, c *clientv3.Client, key, want string) {
 	})
 }
 
-// TestLife is the life of a Pipelet: created, changed, suspended, deleted. Invalid ones are
-// refused.
+// TestLife checks the life of a Pipelet, which is created, changed, suspended and deleted. Invalid
+// Pipelets must be refused.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -188,7 +188,7 @@ func TestLife(t *testing.T) {
 	}
 	put("a", "1")
 
-	// The API server refuses invalid fields, with their path.
+	// The API server must refuse invalid fields with an error that contains the path of the field.
 	for _, c := range []struct {
 		change func(*pipeletapi.Pipelet)
 		want   string
@@ -240,9 +240,9 @@ func TestLife(t *testing.T) {
 	found = w.is("p1", pipeletapi.Running, "")
 	put("b", "2")
 	has(t, dest, "p1/b", "20")
-	has(t, dest, "p1/a", "1") // unchanged
+	has(t, dest, "p1/a", "1") // the row is unchanged
 
-	put("c", "x") // the flow cannot process it: it stops there, and reports it
+	put("c", "x") // the flow cannot process this record, so the Pipelet stops there and reports it
 	found = w.is("p1", pipeletapi.Failing, "Could not convert string 'x'")
 	if found.Status.Workers[0].Reason != "FlowFails" || found.Status.LastError == "" {
 		t.Errorf("%+v", found.Status)
@@ -284,15 +284,16 @@ func TestLife(t *testing.T) {
 	put("f", "6")
 	time.Sleep(300 * time.Millisecond)
 	has(t, dest, "p1/f", "")
-	// A recreated Pipelet continues at its position, which the destination has stored.
+	// A Pipelet that is created again continues at its position, which the destination has stored.
 	must(t, w.admin.Create(ctx, pipelet("p1", from, to, "")))
 	has(t, dest, "p1/f", "6")
 	has(t, dest, "p1/a", "1")
 	w.stop()
 }
 
-// TestReplicas: replicas share the Pipelets. Those with the same source stay together. A replica
-// that ends releases its Pipelets at once, and they continue elsewhere.
+// TestReplicas checks that replicas share the Pipelets, and that Pipelets with the same source stay
+// together. When a replica ends, it must release its Pipelets at once, and other replicas continue
+// them.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -302,7 +303,7 @@ func TestReplicas(t *testing.T) {
 	defer second()
 	for i := range 4 {
 		p := pipelet(fmt.Sprint("p", i), from, to, "")
-		p.Spec.Src[0].Etcd.Prefix = fmt.Sprintf("load%d/", i/2) // p0 and p1, p2 and p3
+		p.Spec.Src[0].Etcd.Prefix = fmt.Sprintf("load%d/", i/2) // p0 and p1 get the same source, and so do p2 and p3
 		must(t, w.admin.Create(ctx, p))
 	}
 	assigned := func() (all string) {
@@ -340,7 +341,7 @@ func TestReplicas(t *testing.T) {
 	second()
 	all := func() bool { return assigned() == "r1 r1 r1 r1 " }
 	poll.Until(t, 30*time.Second, "the other one has all", all, assigned)
-	if d := time.Since(begin); d > 12*time.Second { // less than the time in which a Lease expires
+	if d := time.Since(begin); d > 12*time.Second { // the limit is less than the time in which a Lease expires
 		t.Errorf("what was given back was taken after %v", d)
 	}
 	put("2")
@@ -350,7 +351,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// replica starts another operator; stop ends it.
+// replica starts another replica of the operator. The returned function ends it.
 func (w *world) replica(name string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -369,8 +370,8 @@ func (w *world) replica(name string) (stop func()) {
 	}
 }
 
-// TestSecrets: the operator reads only the Secrets that it was granted, and reports a missing
-// grant.
+// TestSecrets checks that the operator reads only the Secrets for which it has a grant, and reports
+// a missing grant.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -397,7 +398,7 @@ func TestSecrets(t *testing.T) {
 	has(t, dest, "p1/a", "1")
 	w.is("p1", pipeletapi.Running, "")
 
-	// Actions that its rights must not permit.
+	// forbidden checks that an action failed because the operator lacks the right for it.
 	forbidden := func(what string, err error) {
 		t.Helper()
 		if !apierrors.IsForbidden(err) {
@@ -415,8 +416,8 @@ func TestSecrets(t *testing.T) {
 	forbidden("pods", w.own.List(ctx, &corev1.PodList{}))
 }
 
-// TestHostileWebhook: any request to the webhook gets an answer or a closed connection, and crashes
-// nothing.
+// TestHostileWebhook checks that any request to the webhook gets an answer or a closed connection.
+// No request may crash the operator.
 func TestHostileWebhook(t *testing.T) {
 	w := newWorld(t)
 	c := &http.Client{Timeout: 20 * time.Second,
@@ -428,7 +429,7 @@ func TestHostileWebhook(t *testing.T) {
 		strings.Repeat("[", 1<<20), strings.Repeat(" ", 16<<20)} {
 		r, err := c.Post(url, "application/json", strings.NewReader(body))
 		if err != nil {
-			continue // it may close a connection
+			continue // the webhook may close a connection
 		}
 		b, _ := io.ReadAll(r.Body)
 		r.Body.Close()
@@ -436,7 +437,8 @@ func TestHostileWebhook(t *testing.T) {
 			t.Errorf("%.100s is allowed", body)
 		}
 	}
-	// Flows that compute endlessly delay others for seconds, but a valid one is accepted.
+	// Flows that compute endlessly delay other flows for seconds, but a valid flow must still be
+	// accepted.
 	const heavy = "SELECT 'a' AS key, (SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b) AS value"
 	var group sync.WaitGroup
 	for i := range 3 {
@@ -448,7 +450,8 @@ func TestHostileWebhook(t *testing.T) {
 		})
 	}
 	group.Wait()
-	// A flow that overflows DuckDB's stack crashes no operator. It is refused with a clear error.
+	// A flow that overflows DuckDB's stack must not crash the operator. It must be refused with a
+	// clear error.
 	const deep = "SELECT 'a' AS key, json_structure(repeat('[', 400000) || repeat(']', 400000)) AS value"
 	err := w.admin.Create(t.Context(), pipelet("deep", "http://127.0.0.1:1", "http://127.0.0.1:2", deep))
 	if err == nil || !strings.Contains(err.Error(), "its process ended") {
@@ -462,7 +465,8 @@ func TestHostileWebhook(t *testing.T) {
 	w.is("good", pipeletapi.Failing, "")
 }
 
-// TestDefinition: the CRD in the manifests matches the Go types, so make generate was run.
+// TestDefinition checks that the CRD in the manifests matches the Go types. If it fails, run make
+// generate.
 func TestDefinition(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/crd/netcraq.io_pipelets.yaml")
 	must(t, err)

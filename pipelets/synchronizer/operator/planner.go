@@ -25,7 +25,7 @@ import (
 // planEvery is the interval at which the leader checks for dead replicas.
 const planEvery = time.Second
 
-// planner makes the leader assign each Pipelet to a replica, in Status.Assigned.
+// planner assigns each Pipelet to a replica, in Status.Assigned. It runs in the leader.
 type planner struct {
 	client  client.Client
 	members *members
@@ -33,13 +33,13 @@ type planner struct {
 	log     *slog.Logger
 }
 
-// setup runs the planner while this replica leads. All events map to one request, to plan
-// everything.
+// setup makes the planner run while this replica is the leader. All events map to the same request,
+// which plans everything.
 func (p *planner) setup(mgr ctrl.Manager) error {
 	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	told := handler.TypedEnqueueRequestsFromMapFunc(
 		func(context.Context, *pipeletapi.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
-	skip := true // another operator in this process, in a test, may use the same name
+	skip := true // skip the check for unique names, because a test may run another operator in the same process
 	return ctrl.NewControllerManagedBy(mgr).Named(Name+"-plan").
 		Watches(&pipeletapi.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
@@ -48,7 +48,7 @@ func (p *planner) setup(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
-// reassigned passes changes that assign a Pipelet to another replica.
+// reassigned lets only those updates pass that assign a Pipelet to another replica.
 var reassigned = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*pipeletapi.Pipelet)
@@ -83,7 +83,7 @@ func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: planEvery}, nil
 }
 
-// List returns a cluster's Pipelets, with their assignments.
+// List returns the Pipelets of a cluster, with the replicas to which they are assigned.
 func List(ctx context.Context, config *rest.Config) ([]pipeletapi.Pipelet, error) {
 	scheme, err := Scheme()
 	if err != nil {

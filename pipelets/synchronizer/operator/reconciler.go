@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// statusEvery is the interval between status updates while only numbers change, because each
-	// update is a write to the API server's etcd.
+	// statusEvery is the interval between status updates while only numbers change. It is long
+	// because each update writes to the API server's etcd.
 	statusEvery = 10 * time.Second
-	// leaseLook is the interval between checks whether this replica has its Lease.
+	// leaseLook is the interval at which the reconciler checks whether this replica has its Lease.
 	leaseLook = 500 * time.Millisecond
 )
 
@@ -50,12 +50,12 @@ type reconciler struct {
 	known map[client.ObjectKey]*known
 }
 
-// known is the reconciler's memory of a Pipelet.
+// known is what the reconciler remembers about a Pipelet.
 type known struct {
-	generation int64 // the checked generation
-	wrong      error // the error of that check
+	generation int64 // the generation of the Pipelet that was checked last
+	wrong      error // the error of the last check
 	written    uint64
-	at         time.Time // time of the last status update
+	at         time.Time // time when the status was last written
 }
 
 func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) *reconciler {
@@ -63,8 +63,8 @@ func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) 
 		events: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1024)}
 }
 
-// changed requests an early status update for a Pipelet. It never blocks: a dropped request is
-// written at the next interval.
+// changed requests an early status update for a Pipelet. It never blocks. If the request is
+// dropped, the status is updated at the next interval.
 func (r *reconciler) changed(namespace, name string) {
 	p := &pipeletapi.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	select {
@@ -75,11 +75,13 @@ func (r *reconciler) changed(namespace, name string) {
 
 func (r *reconciler) setup(mgr ctrl.Manager) error {
 	if err := metrics.Registry.Register(&collector{r}); err != nil {
-		if _, twice := err.(prometheus.AlreadyRegisteredError); !twice { // another operator in this process, in a test
+		// a test may run another operator in the same process, which has already registered the
+		// collector
+		if _, twice := err.(prometheus.AlreadyRegisteredError); !twice {
 			return err
 		}
 	}
-	skip := true // another operator in this process, in a test, may use the same name
+	skip := true // skip the check for unique names, because a test may run another operator in the same process
 	leads := false
 	return ctrl.NewControllerManagedBy(mgr).Named(Name).
 		For(&pipeletapi.Pipelet{},
@@ -89,7 +91,8 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile implements reconcile.Reconciler. It runs after each change, and every statusEvery.
+// Reconcile implements reconcile.Reconciler. It runs after each change, and at the interval
+// statusEvery.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var p pipeletapi.Pipelet
 	err := r.client.Get(ctx, req.NamespacedName, &p)
@@ -114,12 +117,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.mu.Unlock()
 	if k.generation != p.Generation {
-		// The webhook has checked it if the webhook was reachable, but the rules may have changed.
+		// Check the Pipelet again. The webhook may have been unreachable, or the rules may have
+		// changed since.
 		k.wrong = r.rules.check(ctx, &p)
 		if ctx.Err() != nil {
 			return ctrl.Result{}, ctx.Err()
 		}
-		if errors.Is(k.wrong, flowproc.ErrUnavailable) { // the Pipelet may be valid, and is checked again later
+		if errors.Is(k.wrong, flowproc.ErrUnavailable) { // the Pipelet may be valid, so check it again later
 			return ctrl.Result{}, k.wrong
 		}
 		k.generation = p.Generation
@@ -138,8 +142,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: statusEvery}, nil
 }
 
-// status computes a Pipelet's status from its workers' progress. It reports whether to write it:
-// not if only numbers have changed since a moment ago.
+// status computes the status of a Pipelet from the progress of its workers. It reports whether the
+// status must be written. That is not so if only numbers have changed since a moment ago.
 func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.Time) bool {
 	was := p.Status
 	s := &p.Status
@@ -194,7 +198,7 @@ func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.T
 	if state == pipeletapi.Invalid || state == pipeletapi.Suspended {
 		s.Lag = ""
 	}
-	if written < k.written { // the workers were restarted
+	if written < k.written { // the workers were restarted, so their number of written records began again
 		k.written, k.at = 0, time.Time{}
 	}
 	if d := now.Sub(k.at); k.at.IsZero() || d >= statusEvery/2 {
@@ -218,7 +222,7 @@ func changed(a, b *pipeletapi.Status) bool {
 	return fmt.Sprintf("%+v", x) != fmt.Sprintf("%+v", y)
 }
 
-// clip limits the length of a text in a status.
+// clip limits the length of a text in a status, in bytes.
 func clip(text string) string {
 	const most = 1024
 	if len(text) > most {
@@ -245,7 +249,7 @@ func offset(p exactlyonce.Position) string {
 	return text
 }
 
-// collector exports the workers' numbers to Prometheus.
+// collector exports the numbers of the workers to Prometheus.
 type collector struct{ r *reconciler }
 
 var (

@@ -24,7 +24,8 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// signedBy makes a server admit only clients with a certificate that is signed by a CA in a file.
+// signedBy returns a function that configures a server. The server then admits only clients whose
+// certificate was signed by a CA in the file.
 func signedBy(file string) (func(*tls.Config), error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -38,16 +39,16 @@ func signedBy(file string) (func(*tls.Config), error) {
 }
 
 const (
-	// certificateLeft is the remaining lifetime at which the certificate is renewed. A certificate
-	// is valid for a year.
+	// certificateLeft is the remaining lifetime at which the certificate is renewed. A new
+	// certificate is valid for a year.
 	certificateLeft = 60 * 24 * time.Hour
 	certificateLook = time.Minute
-	// compiling is the maximum number of flows that are compiled at once, because each may compute
-	// for seconds.
+	// compiling is the maximum number of flows that are compiled at the same time. It is small
+	// because a flow may compute for seconds.
 	compiling = 2
 )
 
-// validator refuses invalid Pipelets before they are stored.
+// validator refuses invalid Pipelets before the API server stores them.
 type validator struct {
 	rules *rules
 	turn  chan struct{}
@@ -78,19 +79,19 @@ func (v *validator) ValidateUpdate(ctx context.Context, _, obj runtime.Object) (
 	return v.ValidateCreate(ctx, obj)
 }
 
-// ValidateDelete implements admission.CustomValidator. It is never called.
+// ValidateDelete implements admission.CustomValidator. The API server never calls it.
 func (v *validator) ValidateDelete(context.Context, runtime.Object) (admission.Warnings, error) {
 	return nil, nil
 }
 
-// certificates maintain the webhook's certificate. It is in a Secret, so that all replicas share
-// it, and the API server is configured to trust it. The operator's manifests contain the Secret,
-// empty, so the operator needs no right to create Secrets.
+// certificates maintains the certificate of the webhook. The certificate is in a Secret, so that
+// all replicas share it. certificates also configures the API server to trust it. The operator's
+// manifests contain the Secret without content, so the operator needs no right to create Secrets.
 type certificates struct {
 	client    client.Client
 	namespace string
 	dir       string
-	also      []string // further hosts
+	also      []string // further host names of the webhook
 	log       *slog.Logger
 }
 
@@ -108,11 +109,12 @@ func (c *certificates) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica has a webhook.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because each
+// replica has a webhook.
 func (c *certificates) NeedLeaderElection() bool { return false }
 
-// keep makes a certificate if the current one ends soon or is missing, writes it where the webhook
-// reads it, and makes the API server trust it.
+// keep makes a new certificate if the current certificate ends soon or is missing. It writes the
+// certificate to the folder that the webhook reads, and makes the API server trust it.
 func (c *certificates) keep(ctx context.Context) error {
 	for {
 		var s corev1.Secret
@@ -128,7 +130,7 @@ func (c *certificates) keep(ctx context.Context) error {
 		}
 		s.Data = map[string][]byte{"tls.crt": crt, "tls.key": key}
 		err = c.client.Update(ctx, &s)
-		if apierrors.IsConflict(err) { // another replica has made one
+		if apierrors.IsConflict(err) { // another replica has made a certificate at the same time
 			continue
 		}
 		if err != nil {
@@ -149,7 +151,7 @@ func (c *certificates) addresses() (all []net.IP) {
 
 func (c *certificates) host() string { return Name + "." + c.namespace + ".svc" }
 
-// good reports whether a certificate stays valid for long enough.
+// good reports whether a certificate is for the host and stays valid for long enough.
 func good(data map[string][]byte, host string) bool {
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
 	if err != nil {

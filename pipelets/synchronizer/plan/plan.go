@@ -1,4 +1,5 @@
-// Package plan computes the workers that pipelets need, and what they share.
+// Package plan computes the workers that pipelets need, and which readers and flows the workers
+// share.
 package plan
 
 import (
@@ -10,23 +11,24 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// Reader reads a source for all workers below it.
+// Reader is a reader of one source, which all its workers share.
 type Reader struct {
 	Source   string  `json:"source"`
-	Replica  string  `json:"replica,omitempty"` // replica of the operator; "": pipelets are not distributed
-	Interval float64 `json:"interval"`          // seconds
+	Replica  string  `json:"replica,omitempty"` // replica of the operator; empty if pipelets are not distributed
+	Interval float64 `json:"interval"`          // length of a window in seconds
 	Flows    []Flow  `json:"flows"`
 }
 
-// Flow is computed once for all workers below it, which are of one namespace.
+// Flow is a flow that is computed once for all its workers. They belong to the same namespace.
 type Flow struct {
-	namespace string   // "": there is no query
-	Query     string   `json:"query"`           // "": none
-	State     string   `json:"state,omitempty"` // if there is one, the flow is computed for each worker
-	Workers   []Worker `json:"workers"`
+	namespace string // namespace of the pipelets; empty if there is no query
+	Query     string `json:"query"` // the SELECT statement; empty if records are copied unchanged
+	// the SELECT statement of the state; if it is set, each worker computes the flow separately
+	State   string   `json:"state,omitempty"`
+	Workers []Worker `json:"workers"`
 }
 
-// Worker writes to a destination.
+// Worker writes the rows of a flow to one destination.
 type Worker struct {
 	Pipelet     string `json:"pipelet"`
 	Src         int    `json:"src"`
@@ -34,22 +36,22 @@ type Worker struct {
 	Destination string `json:"destination"`
 }
 
-// Key is equal for sources of pipelets that may share a reader: the same store, read at the same
-// interval. A source with a Secret is shared only within a namespace.
+// Key identifies a source. Two sources that may share a reader have the same key. They are the same
+// store, read at the same interval. Sources with a Secret are shared only within a namespace.
 func Key(p *pipeletapi.Pipelet, src int) string {
 	s := p.Spec.Src[src]
 	key := []any{s, p.Spec.Interval}
 	if s.Etcd != nil && s.Etcd.Secret != "" || s.PostgreSQL != nil && s.PostgreSQL.Secret != "" {
 		key = append(key, p.Namespace)
 	}
-	text, _ := json.Marshal(key) // strings, lists and numbers: it cannot fail
+	text, _ := json.Marshal(key) // marshaling cannot fail, because the key has only strings, lists and numbers
 	return string(text)
 }
 
-// Query is a flow's text, normalized.
+// Query returns the text of a flow in a normalized form.
 func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
 
-// Readers computes the plan for pipelets. It omits suspended ones.
+// Readers computes the plan for pipelets. It omits suspended pipelets.
 func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 	known := map[string]*Reader{}
 	for i := range all {
@@ -58,7 +60,7 @@ func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s) + p.Status.Assigned // replicas share no reader
+			key := Key(p, s) + p.Status.Assigned // include the replica, because replicas share no readers
 			r := known[key]
 			if r == nil {
 				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}
@@ -104,7 +106,7 @@ func describe(s pipeletapi.Store) string {
 	return "no store"
 }
 
-// Print prints a plan in words.
+// Print prints a plan as text for people.
 func Print(w io.Writer, readers []*Reader) error {
 	flows, workers := 0, 0
 	for _, r := range readers {

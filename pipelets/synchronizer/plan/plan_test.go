@@ -26,12 +26,15 @@ func TestOf(t *testing.T) {
 	suspended.Spec.Suspend = true
 	all := []pipeletapi.Pipelet{
 		pipelet("a/p1", "SELECT key, value FROM src", 0, load, lake, etcd("http://b:1", "x/", "")),
-		pipelet("a/p2", "\nSELECT key, value FROM src;\n", 0, load, lake), // the same flow
-		pipelet("b/p2", "SELECT key, value FROM src", 0, load, lake),      // the same flow in another namespace
+		// this pipelet has the same flow as the first
+		pipelet("a/p2", "\nSELECT key, value FROM src;\n", 0, load, lake),
+		// this pipelet has the same flow, in another namespace
+		pipelet("b/p2", "SELECT key, value FROM src", 0, load, lake),
 		pipelet("a/p3", "SELECT key, 1 AS value FROM src", 0, load, lake),
-		pipelet("a/p4", "", 2.5, load, lake), // another interval
+		pipelet("a/p4", "", 2.5, load, lake), // this pipelet has another interval
 		pipelet("a/p5", "", 0, etcd("http://a:1", "load/", "s"), lake),
-		pipelet("b/p6", "", 0, etcd("http://a:1", "load/", "s"), lake), // the Secret of the other namespace
+		// this pipelet uses the Secret of the other namespace
+		pipelet("b/p6", "", 0, etcd("http://a:1", "load/", "s"), lake),
 		pipelet("b/p7", "", 0, etcd("http://a:1", "load/", "s"), lake),
 		suspended,
 	}

@@ -16,11 +16,12 @@ type part struct {
 }
 
 // Spread assigns each pipelet, by NAMESPACE/NAME, to a replica. Pipelets that share a reader are on
-// one replica, together with those that share another reader with them. A living replica keeps its
-// pipelets, according to Status.Assigned, because a pipelet stops for a moment when it moves. A
-// part moves only if that reduces the load of the most loaded replica by a tenth of the mean. Load
-// is the number of workers. Without replicas the result is empty. The result depends only on the
-// arguments. If consolidate is false, each pipelet is a separate part.
+// one replica, together with those that share another reader with them. A replica that is alive
+// keeps its pipelets, according to Status.Assigned, because a pipelet stops for a moment when it
+// moves. Such a set of pipelets moves only if that reduces the load of the most loaded replica by a
+// tenth of the mean load. The load of a replica is its number of workers. Without replicas the
+// result is empty. The result depends only on the arguments. If consolidate is false, each pipelet
+// is assigned separately.
 func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[string]string {
 	if len(replicas) == 0 {
 		return nil
@@ -35,7 +36,7 @@ func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[s
 			load[p.on] += p.weight
 		}
 	}
-	for _, p := range parts { // the largest first
+	for _, p := range parts { // assign the largest parts first
 		if p.on == "" {
 			p.on = least(load)
 			load[p.on] += p.weight
@@ -53,9 +54,9 @@ func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[s
 
 func id(p *pipeletapi.Pipelet) string { return p.Namespace + "/" + p.Name }
 
-// partition returns the parts, the largest first.
+// partition divides the pipelets into parts, and returns the largest part first.
 func partition(all []pipeletapi.Pipelet, consolidate bool) (parts []*part) {
-	byKey := map[string]*part{} // a part that was merged into another one maps to that one
+	byKey := map[string]*part{} // if a part was merged into another part, its keys map to the merged part
 	joined := map[*part]*part{}
 	root := func(p *part) *part {
 		for joined[p] != nil {
@@ -94,7 +95,8 @@ func partition(all []pipeletapi.Pipelet, consolidate bool) (parts []*part) {
 	return parts
 }
 
-// holder is the living replica with the largest portion of a part; "": none has any.
+// holder returns the live replica that runs the largest portion of a part. It returns "" if no live
+// replica runs any of it.
 func (p *part) holder(load map[string]int) (best string) {
 	votes := map[string]int{}
 	for _, x := range p.pipelets {
@@ -110,7 +112,8 @@ func (p *part) holder(load map[string]int) (best string) {
 	return best
 }
 
-// least is the replica with the lowest load, and most the one with the highest.
+// least returns the replica with the lowest load, and most returns the replica with the highest
+// load.
 func least(load map[string]int) string { return extreme(load, -1) }
 func most(load map[string]int) string  { return extreme(load, 1) }
 
@@ -125,8 +128,8 @@ func extreme(load map[string]int, sign int) string {
 	return best
 }
 
-// balance moves parts from the most loaded replica to the least loaded one, while the gain is large
-// enough.
+// balance moves parts from the most loaded replica to the least loaded replica, while the gain is
+// large enough.
 func balance(parts []*part, load map[string]int) {
 	total := 0
 	for _, n := range load {

@@ -9,8 +9,8 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// assign applies an assignment, and returns the number of moved pipelets and each replica's number
-// of workers.
+// assign applies an assignment. It returns the number of pipelets that moved, and each replica's
+// number of workers.
 func assign(all []pipeletapi.Pipelet, to map[string]string) (moved int, load map[string]int) {
 	load = map[string]int{}
 	for i := range all {
@@ -34,8 +34,8 @@ func many(n int) (all []pipeletapi.Pipelet) {
 	return all
 }
 
-// TestSpread: new replicas get their share, a dead one's pipelets are taken over, and nothing else
-// moves.
+// TestSpread checks that new replicas get their share, that other replicas take over the pipelets
+// of a dead replica, and that no other pipelet moves.
 func TestSpread(t *testing.T) {
 	all := many(12)
 	step := func(want string, moves int, replicas ...string) {
@@ -49,7 +49,7 @@ func TestSpread(t *testing.T) {
 	step("map[r1:6 r2:6]", 6, "r1", "r2")
 	step("map[r1:6 r2:6]", 0, "r2", "r1")
 	step("map[r1:4 r2:4 r3:4]", 4, "r1", "r2", "r3")
-	step("map[r1:6 r3:6]", 4, "r1", "r3") // only r2's pipelets move
+	step("map[r1:6 r3:6]", 4, "r1", "r3") // only the pipelets of r2 move
 	all = all[:9]
 	step("map[r1:4 r3:5]", 0, "r1", "r3")
 	for i := range all {
@@ -61,15 +61,15 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadTogether: pipelets that share a reader stay together, also transitively, and are not
-// separated for balance.
+// TestSpreadTogether checks that pipelets that share a reader stay together, even transitively.
+// They must not be separated to balance the load.
 func TestSpreadTogether(t *testing.T) {
 	load, other := etcd("http://a:1", "load/", ""), etcd("http://a:1", "other/", "")
 	dst := etcd("http://b:1", "x/", "")
 	both := pipelet("a/both", "", 0, load, dst)
 	both.Spec.Src = append(both.Spec.Src, other)
 	all := []pipeletapi.Pipelet{pipelet("a/p1", "", 0, load, dst), pipelet("a/p2", "", 0, other, dst), both,
-		pipelet("a/late", "", 1, load, dst)} // another interval, so another reader
+		pipelet("a/late", "", 1, load, dst)} // this pipelet has another interval, so it has another reader
 	on := Spread(all, []string{"r1", "r2"}, true)
 	if on["a/p1"] != on["a/both"] || on["a/p2"] != on["a/both"] || on["a/late"] == on["a/both"] {
 		t.Errorf("%v", on)
@@ -89,9 +89,9 @@ func TestSpreadTogether(t *testing.T) {
 	}
 }
 
-// TestSpreadRandom: with random changes each pipelet has a living replica, readers are not shared
-// across replicas, a second call moves nothing, and the loads differ by at most the largest part
-// plus the slack.
+// TestSpreadRandom makes random changes, and checks the assignment. Each pipelet must have a live
+// replica, and replicas must not share readers. A second call must move nothing. The loads may
+// differ by at most the largest part plus the slack.
 func TestSpreadRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	all := many(0)

@@ -1,5 +1,5 @@
-// Package run runs pipelets: it reads their files, and runs a worker for each pair of source and
-// destination.
+// Package run runs pipelets. It reads files with pipelets, and runs a worker for each pair of
+// source and destination.
 package run
 
 import (
@@ -21,7 +21,7 @@ import (
 // name matches valid names of Kubernetes objects.
 var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// Load reads the pipelets of files, and fails if one is invalid.
+// Load reads the pipelets in files. It fails if a pipelet is not valid.
 func Load(ctx context.Context, files []string) (all []pipeletapi.Pipelet, err error) {
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -79,7 +79,8 @@ func Check(ctx context.Context, p *pipeletapi.Pipelet) error {
 			return fmt.Errorf("spec.src[%d]: %w", i, err)
 		}
 		name := stores.Name(s)
-		if other, ok := known[name]; ok { // the destination would mix up their positions
+		// refuse the pipelet, because the destination would mix up the positions of the two sources
+		if other, ok := known[name]; ok {
 			return fmt.Errorf("spec.src[%d]: it has the same name (%s) as spec.src[%d] has, by which a destination "+
 				"knows how far it was read: make two pipelets of them", i, name, other)
 		}

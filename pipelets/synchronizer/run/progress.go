@@ -9,17 +9,17 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Progress is a worker's progress.
+// Progress describes how far a worker has got.
 type Progress struct {
 	Src, Dst  int
 	Condition exactlyonce.Condition
 	State     exactlyonce.State // the destination's last known state
-	Written   uint64            // records read and written since the worker began
-	Behind    time.Time         // since when there have been unwritten records; zero: there are none
-	LastError string            // the last error, even after a recovery
+	Written   uint64            // number of records that the worker has read and written since it began
+	Behind    time.Time         // since when there have been unwritten records; zero if there are none
+	LastError string            // the last error, even if the worker has recovered from it
 }
 
-// worker copies from one source to one destination of a pipelet.
+// worker copies records from one source to one destination of a pipelet.
 type worker struct {
 	Src, Dst int
 	log      *slog.Logger
@@ -36,7 +36,7 @@ func (w *worker) Progress() Progress {
 	return w.p
 }
 
-// is sets the worker's condition, and reports a change.
+// is sets the condition of the worker, and reports a change.
 func (w *worker) is(c exactlyonce.Condition) {
 	w.mu.Lock()
 	was := w.p.Condition
@@ -59,7 +59,7 @@ func (w *worker) is(c exactlyonce.Condition) {
 	}
 }
 
-// did records the effect of an action.
+// did updates the progress after an action of the worker.
 func (w *worker) did(a exactlyonce.Action, r exactlyonce.Result, m *exactlyonce.Machine, records int) {
 	w.mu.Lock()
 	w.p.State = m.Known()

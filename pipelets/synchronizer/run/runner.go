@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 )
 
-// Runner runs the workers of a changing set of pipelets.
+// Runner runs the workers of a set of pipelets. The set may change.
 type Runner struct {
 	cfg Config
 
@@ -19,7 +19,7 @@ type Runner struct {
 	closed bool
 }
 
-// running is a pipelet with its workers.
+// running is a pipelet that runs, with its workers.
 type running struct {
 	spec    pipeletapi.Spec
 	cancel  context.CancelFunc
@@ -35,8 +35,8 @@ func NewRunner(cfg Config) *Runner {
 	return &Runner{cfg: cfg, all: map[string]*running{}}
 }
 
-// Apply makes a pipelet run as specified: it starts, changes or suspends it. It returns when
-// unwanted workers have ended.
+// Apply makes a pipelet run as specified. It starts, changes or suspends the pipelet. It returns
+// when the workers that are no longer wanted have ended.
 func (r *Runner) Apply(p *pipeletapi.Pipelet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,15 +72,15 @@ func (r *Runner) Apply(p *pipeletapi.Pipelet) {
 	}
 }
 
-// Remove ends a pipelet's workers.
+// Remove ends the workers of a pipelet.
 func (r *Runner) Remove(namespace, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end(namespace + "/" + name)
 }
 
-// end ends a pipelet's workers. A batch in progress may or may not be written: the next worker
-// reads the state from its destination.
+// end ends the workers of a pipelet. A batch in progress may or may not be written, because the
+// next worker reads the state from its destination.
 func (r *Runner) end(key string) {
 	n := r.all[key]
 	if n == nil {
@@ -106,7 +106,7 @@ func (r *Runner) Progress(namespace, name string) (all []Progress) {
 	return all
 }
 
-// Close ends all workers, and prevents new ones.
+// Close ends all workers. Afterwards no worker starts.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

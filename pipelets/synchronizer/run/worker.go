@@ -20,26 +20,26 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
-// idle is the maximum time for which a worker waits for records before it checks its context and
-// its source again.
+// idle is the maximum time for which a worker waits for records. Then it checks its context and its
+// source again.
 const idle = 5 * time.Second
 
 // Config configures the running of pipelets.
 type Config struct {
 	// Secrets returns the secrets of a namespace.
 	Secrets func(namespace string) endpoint.Secrets
-	Shared  *share.Groups // nil: each worker reads its source separately
+	Shared  *share.Groups // shares sources and flows among workers; if nil, each worker reads its source separately
 	Log     *slog.Logger
-	hub     *etcdkeys.Hub // nil: each worker writes separately
-	// Changed is called when the condition of a pipelet's worker has changed. It may be nil.
+	hub     *etcdkeys.Hub // shares connections to etcd among workers; if nil, each worker writes separately
+	// Changed is called when the condition of a worker has changed. It may be nil.
 	Changed func(namespace, name string)
 }
 
-// longest is the longest pause between two attempts.
+// longest is the longest pause between two attempts of a worker.
 const longest = 10 * time.Second
 
-// keep runs a worker until ctx ends. It retries a worker that cannot start, for example for a
-// missing secret, without affecting the others.
+// keep runs a worker until ctx ends. If the worker cannot start, for example because a secret is
+// missing, keep tries again. Other workers are not affected.
 func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, longest) {
 		err := cfg.work(ctx, p, w)
@@ -54,15 +54,16 @@ func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 	}
 }
 
-// StateName is the name of a pipelet's source at a destination. It contains neither the flow nor
-// the addresses, so these may change, and the pipelet continues at its position.
+// StateName returns the name under which a destination stores the state of a pipelet's source. The
+// name contains neither the flow nor the addresses. So these may change, and the pipelet continues
+// at its position.
 func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// work copies from one source to one destination. It returns an error if it cannot start.
+// work copies records from one source to one destination. It returns an error if it cannot start.
 func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
@@ -74,7 +75,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	interval := time.Duration(p.Spec.Interval * float64(time.Second))
 	open := func() (endpoint.Source, error) { return stores.NewSource(p.Spec.Src[i], secrets) }
 	groups, key := cfg.Shared, plan.Key(p, i)
-	if groups == nil { // a group with one member
+	if groups == nil { // make a group that has only this worker
 		groups = share.New()
 	}
 	most := 100
@@ -88,7 +89,8 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	}
 	defer source.Close()
 	batch := most
-	if interval > 0 && p.Spec.Flow != "" { // a flow may aggregate a window
+	// allow large batches, because a flow may aggregate a whole window
+	if interval > 0 && p.Spec.Flow != "" {
 		batch = share.WindowRecords
 	}
 	m := exactlyonce.New(exactlyonce.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})
@@ -100,7 +102,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	return nil
 }
 
-// wait waits until a number of records may be written.
+// wait waits until the rate limit permits that many records.
 func wait(ctx context.Context, limit *rate.Limiter, records int) error {
 	for ; records > 0; records -= limit.Burst() {
 		if err := limit.WaitN(ctx, min(records, limit.Burst())); err != nil {
@@ -110,7 +112,7 @@ func wait(ctx context.Context, limit *rate.Limiter, records int) error {
 	return nil
 }
 
-// drive executes a machine's actions until ctx ends.
+// drive executes the actions of a machine until ctx ends.
 func drive(ctx context.Context, m *exactlyonce.Machine, source *share.Member, sink endpoint.Sink, limit *rate.Limiter,
 	w *worker) {
 	var records []endpoint.Record

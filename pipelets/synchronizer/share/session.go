@@ -9,31 +9,31 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// idle is the maximum time for which a read of the source waits for records before it returns to
-// check the source again.
+// idle is the maximum time for which a read of the source waits for records. Then the read returns,
+// and the source is checked again.
 const idle = 5 * time.Second
 
-// session reads a source from a position, until it fails or all members have left. It numbers
-// records from 0 on.
+// session reads a source from a position, until the source fails or all members have left. It
+// numbers the records that it reads from 0 on. It keeps the last batches in a ring.
 type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	changed chan struct{}                   // closed when a field below changes
-	after   map[exactlyonce.Position]uint64 // for each position of a kept record, the number of the next record
+	changed chan struct{}                   // closed when one of the fields below changes
+	after   map[exactlyonce.Position]uint64 // for the position of each kept record, the number of the next record
 	first   uint64                          // number of records[0]
 	before  exactlyonce.Position            // position before records[0]
 	records []endpoint.Record
 	last    exactlyonce.Position // position up to which the source was read
-	ends    []end                // ends of the batches in records
+	ends    []end                // the ends of the batches in the field records
 	bytes   int
-	taken   uint64 // number after the last record that the fastest worker has taken
+	taken   uint64 // number of the record after the last record that the fastest worker has taken
 	running bool
-	err     error  // the error that stopped the session
-	gap     string // what the source lacks after last, before the next record
+	err     error  // the error that ended the session
+	gap     string // describes what is missing in the source after the position last, before the next record
 
-	interval time.Duration // length of windows; 0: no windows
+	interval time.Duration // length of windows; 0 means no windows
 }
 
 func newSession(from exactlyonce.Position, interval time.Duration) *session {
@@ -46,15 +46,15 @@ func newSession(from exactlyonce.Position, interval time.Duration) *session {
 
 func (s *session) stop() { s.cancel() }
 
-// barren reports whether the session stopped before it had read anything. Another worker's position
-// may work.
+// barren reports whether the session ended before it had read anything. The position may be the
+// cause, so another worker's position may work.
 func (s *session) barren() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil && s.first+uint64(len(s.records)) == 0
 }
 
-// start starts reading, unless the session is already reading.
+// start starts reading in a goroutine, unless the session is already reading.
 func (s *session) start(open func() (endpoint.Source, error), most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,13 +71,13 @@ func (s *session) start(open func() (endpoint.Source, error), most int) {
 	}()
 }
 
-// change wakes all waiting workers. The caller holds the lock.
+// change wakes all waiting workers. The caller holds s.mu.
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// follow reads the source.
+// follow reads the source until it fails or the session ends.
 func (s *session) follow(open func() (endpoint.Source, error), most int) error {
 	source, err := open()
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *session) follow(open func() (endpoint.Source, error), most int) error {
 	}
 }
 
-// lacks records what the source lacks before the next record.
+// lacks records what is missing in the source before the next record.
 func (s *session) lacks(gap string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,8 @@ func (s *session) lacks(gap string) {
 	}
 }
 
-// tells sets gap to what the source lacks after a position, and reports whether the worker did not
-// know it. The caller holds the lock.
+// tells sets gap to the description of what is missing in the source after a position. It reports
+// whether this is news to the worker. The caller holds s.mu.
 func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	at, ok := s.after[from]
 	if !ok || at < s.first+uint64(len(s.records)) {
@@ -135,7 +135,7 @@ func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	return s.gap != "" && s.gap != was
 }
 
-// room waits until the fastest worker has taken all but half a ring of the records, so that the
+// room waits until there are at most half a ring of records that no worker has taken. So the
 // session does not read too far ahead of all workers.
 func (s *session) room() error {
 	for {
@@ -160,8 +160,8 @@ func (s *session) room() error {
 
 func size(r endpoint.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
 
-// add puts a batch into the ring, and drops the oldest ones. It never overwrites records in place,
-// so slices that workers hold stay valid.
+// add appends a batch to the ring, and drops the oldest batches. It never overwrites records in
+// place, so slices that workers hold stay valid.
 func (s *session) add(records []endpoint.Record, e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *session) add(records []endpoint.Record, e end) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
-	s.gap = "" // the first of the records carries it
+	s.gap = "" // the first of the new records has the description of the gap
 	e.number = s.first + uint64(len(s.records))
 	s.last = e.position
 	s.after[s.last] = e.number
@@ -191,9 +191,10 @@ func (s *session) add(records []endpoint.Record, e end) {
 	s.change()
 }
 
-// read returns the records after a position. here reports whether the session has that position. A
-// worker that lags gets several batches as one. gap is what the worker knows to be missing there.
-// If the source lacks something else, read sets gap and returns no records.
+// read returns the records after a position. The result `here` reports whether the session has that
+// position. A worker that lags gets several batches as one. On entry, gap describes what the worker
+// knows to be missing after the position. If something else is missing in the source, read sets gap
+// and returns no records.
 func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, gap *string) (_ []endpoint.Record,
 	to exactlyonce.Position, here bool, err error) {
 	for {
@@ -204,7 +205,9 @@ func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, ga
 		switch {
 		case ok && at < end:
 			to := min(end, at+uint64(n))
-			for _, e := range s.ends { // up to the end of a batch, so that all workers get the same batches
+			// return records only up to the end of a batch, so that all workers get the same
+			// batches
+			for _, e := range s.ends {
 				if e.number > at && e.number <= at+uint64(n) {
 					to = e.number
 				}

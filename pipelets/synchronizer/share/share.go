@@ -1,16 +1,16 @@
-// Package share makes workers with the same source read it once.
+// Package share lets workers with the same source share one reader of that source.
 //
 // Workers whose pipelets name the same source at the same interval form a group ([Groups.Join]).
 // The group reads the source in one session, and keeps the last batches in a ring. Each worker has
-// its own position, which its destination stores. If that is in the ring, the worker gets the next
-// batch from the ring. Otherwise, because the worker has just started or was too slow for the ring,
-// it reads the source itself until it reaches a record in the ring. So for its guarantees a worker
-// relies only on one property of this package: it returns the records after a position, in order.
-// Positions are compared for equality, never guessed.
+// its own position, which its destination stores. If that position is in the ring, the worker gets
+// the next batch from the ring. A worker that has just started, or was too slow, has a position
+// that is not in the ring. Such a worker reads the source itself until it reaches a record in the
+// ring. Workers rely on only one guarantee of this package: it returns the records after a
+// position, in order. Positions are compared for equality, never guessed.
 //
-// The flows of a namespace share batches, too: a batch is loaded into one DuckDB for several of
-// them, and equal flows over equal batches run once. Each DuckDB has its own process (package
-// flowproc), and two namespaces never share one.
+// The flows of a namespace share batches, too. A batch is loaded into one DuckDB instance for
+// several flows, and equal flows over equal batches run only once. Each DuckDB instance has its own
+// process (package flowproc), and two namespaces never share an instance.
 package share
 
 import (
@@ -27,59 +27,62 @@ import (
 )
 
 const (
-	// ringBytes is the maximum total size of the keys and values that a group keeps, and
-	// ringRecords the maximum number of records.
+	// ringBytes is the maximum total size, in bytes, of the keys and values that a group keeps.
+	// ringRecords is the maximum number of records.
 	ringBytes   = 16 << 20
 	ringRecords = 32 << 10
-	// slow is the maximum processor time of a flow for a batch in the group's DuckDB.
+	// slow is the maximum processor time that a flow may use for a batch in the group's DuckDB.
 	slow = 100 * time.Millisecond
-	// A worker gives up its own DuckDB after calm consecutive batches that took less than half of
-	// slow. Each time the flow is slow again that number doubles, up to maxCalm.
+	// calm is the number of consecutive batches after which a worker gives up its own DuckDB. Each
+	// batch must have taken less than half of slow. Whenever the flow is slow again, the number
+	// doubles, up to maxCalm.
 	calm, maxCalm = 32, 4096
-	// A group has one DuckDB for every manyFlows flows of a namespace, but at most maxEngines, and
-	// at most one for each processor.
+	// A group has one DuckDB for every manyFlows flows of a namespace. It has at most maxEngines,
+	// and at most one for each processor.
 	manyFlows, maxEngines = 8, 4
-	// keptResults is the maximum number of kept results of a flow that several workers have.
+	// keptResults is the maximum number of results that are kept for a flow that several workers
+	// share.
 	keptResults = 16
 )
 
-// Groups are the groups of a process.
+// Groups has all groups of a process.
 type Groups struct {
 	mu  sync.Mutex
 	all map[string]*group
 }
 
-// New makes groups.
+// New makes an empty set of groups.
 func New() *Groups { return &Groups{all: map[string]*group{}} }
 
-// group is the set of workers with one source.
+// group is a set of workers that share one source.
 type group struct {
 	groups   *Groups
 	key      string
 	interval time.Duration
 	open     func() (endpoint.Source, error)
-	members  int // guarded by groups.mu
+	members  int // number of workers; guarded by groups.mu
 
 	compiling sync.Mutex // held while a flow is compiled
 
 	mu      sync.Mutex
-	most    int // maximum number of records of a batch among all workers
+	most    int // the largest batch, in records, that any worker accepts
 	session *session
-	engines map[string][]*flowproc.Engine // by namespace; guarded by compiling, too
+	engines map[string][]*flowproc.Engine // the engines of each namespace; also guarded by compiling
 	flows   map[flowKey]*shared
 }
 
-// flowKey identifies a flow. Equal flows of two namespaces differ, because they share no process.
+// flowKey identifies a flow. Equal flows of two namespaces have different keys, because they must
+// not share a process.
 type flowKey struct{ namespace, query string }
 
-// shared is a flow that several workers may have.
+// shared is a flow that several workers may share.
 type shared struct {
 	flow     *flowproc.Flow
 	members  int
 	alone    bool // the flow is slow, so each worker runs it in its own DuckDB
 	patience int  // number of consecutive quick batches after which the workers share the flow again
 	results  map[string]*result
-	order    []string // the batches of the results, the oldest first
+	order    []string // names of the batches in results, the oldest first
 }
 
 // result is the result of a flow for a batch.
@@ -89,28 +92,30 @@ type result struct {
 	err  error
 }
 
-// Member is a worker's membership in a group. It implements endpoint.Source, for one goroutine.
+// Member is the membership of a worker in a group. It implements endpoint.Source. Only one
+// goroutine may use it.
 type Member struct {
 	group     *group
 	namespace string
 	query     string
-	// shares means that the worker uses the group's flow.
+	// shares means that the worker is counted as a user of the group's flow.
 	shares bool
-	own    endpoint.Source // open while the worker reads the source itself
-	alone  *flowproc.Flow  // set while the flow is slow, or if it has a state
-	quick  int             // number of consecutive quick batches while it runs alone
+	own    endpoint.Source // set while the worker reads the source itself
+	alone  *flowproc.Flow  // the worker's own flow; set while the flow is slow, or if the flow has a state
+	quick  int             // number of consecutive quick batches while the worker runs the flow in its own DuckDB
 	batch  string          // the name of the last read batch
 	part   bool            // the last batch is not a complete window
-	gap    string          // what the source lacks before the next record
+	gap    string          // describes what is missing in the source before the next record
 
 	windows windows
-	// Own counts the records that the worker has read itself.
+	// Own counts the records that the worker has read from the source itself.
 	Own uint64
 }
 
-// Join makes a worker of a namespace a member of the group with a key. open opens the group's
-// source. query is the worker's flow, or empty, and state the SELECT of its table state, or empty.
-// most is the maximum number of records that it takes at a time.
+// Join makes a worker of a namespace a member of the group with the given key. The function open
+// opens the group's source. query is the flow of the worker, and state is the SELECT of the flow's
+// state; both may be empty. most is the maximum number of records that the worker accepts at a
+// time.
 func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.Duration, query, state string,
 	most int, open func() (endpoint.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
@@ -129,7 +134,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	if query == "" {
 		return m, nil
 	}
-	if state != "" { // results depend on the worker's own table, so they cannot be shared
+	if state != "" { // the flow's results depend on the worker's own table, so they cannot be shared
 		if m.alone, err = flowproc.CompileStateful(ctx, query, state); err != nil {
 			m.alone = nil
 			m.Close()
@@ -146,7 +151,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	return m, nil
 }
 
-// compile adds a worker to the users of a flow, and compiles the flow for the first one.
+// compile counts a worker as a user of a flow, and compiles the flow for the first worker.
 func (g *group) compile(ctx context.Context, key flowKey) (err error) {
 	g.compiling.Lock()
 	defer g.compiling.Unlock()
@@ -182,7 +187,7 @@ func (g *group) compile(ctx context.Context, key flowKey) (err error) {
 	return nil
 }
 
-// Close leaves the group. The last one ends it.
+// Close removes the worker from the group. The last worker ends the group.
 func (m *Member) Close() error {
 	var errs []error
 	if m.own != nil {
@@ -255,13 +260,13 @@ func (m *Member) Read(ctx context.Context, from exactlyonce.Position, n int) (re
 // Gap implements endpoint.Gapped.
 func (m *Member) Gap() string { return m.gap }
 
-// Part reports that the last read did not return a complete window.
+// Part reports whether the last read returned only a part of a window.
 func (m *Member) Part() bool { return m.part }
 
 func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
-// at returns the session. If there is none, or one that never read anything, it starts a session at
-// a position. A session that failed continues at its own position.
+// at returns the group's session. It starts a new session at the position from if there is none, or
+// if the session has never read anything. A session that failed continues at its own position.
 func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -272,15 +277,15 @@ func (g *group) at(from exactlyonce.Position) *session {
 	return g.session
 }
 
-// chunk is the maximum number of records of a read of the source.
+// chunk returns the maximum number of records that are read from the source at a time.
 func (g *group) chunk() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.most
 }
 
-// Run computes rows from the last read records, and the next table from the current one (was).
-// Other workers share the rows, so callers must not change them.
+// Run computes rows from the records that were read last. It also computes the next table from the
+// current table was. Other workers share the rows, so callers must not change them.
 func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table,
 	err error) {
@@ -294,7 +299,7 @@ func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactly
 	return rows, "", err
 }
 
-// shared runs a flow without a state.
+// shared runs a flow that has no state.
 func (m *Member) shared(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	g := m.group
 	g.mu.Lock()
@@ -325,7 +330,7 @@ func (m *Member) shared(ctx context.Context, records []endpoint.Record) (rows []
 }
 
 // runAlone runs a slow flow in the worker's own DuckDB. When the flow has been quick for long
-// enough, its workers share it again.
+// enough, the workers share it again.
 func (m *Member) runAlone(ctx context.Context, f *shared, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	if m.alone == nil {
 		if m.alone, err = flowproc.Compile(ctx, m.query); err != nil {
@@ -344,7 +349,7 @@ func (m *Member) runAlone(ctx context.Context, f *shared, records []endpoint.Rec
 	return rows, err
 }
 
-// keep keeps a result for the other workers with the flow.
+// keep keeps a result for the other workers that share the flow.
 func (f *shared) keep(batch string, r *result) {
 	if f.members == 1 {
 		return
@@ -356,11 +361,12 @@ func (f *shared) keep(batch string, r *result) {
 	}
 }
 
-// run runs a flow over a batch. It does not keep a failed result.
+// run runs a flow over a batch. If the run fails, its result is not kept.
 func (g *group) run(ctx context.Context, f *shared, batch string, records []endpoint.Record, r *result) {
 	defer close(r.done)
 	var took time.Duration
-	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // other workers may wait for it
+	// the run must not end with ctx, because other workers may wait for its result
+	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if took > slow && !f.alone {

@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// log is a growing source of numbered records.
+// log is a source with numbered records, which grows.
 type log struct {
 	mu      sync.Mutex
 	n       uint64
 	changed chan struct{}
 	value   string
 	broken  atomic.Bool
-	reads   atomic.Uint64 // number of records returned to all readers
+	reads   atomic.Uint64 // number of records that all readers together got
 	opened  atomic.Uint64
 }
 
@@ -79,7 +79,7 @@ func (c *cursor) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 }
 
-// gapped is a log that reports a gap when it is first read at its end.
+// gapped is a log that reports missing history when it is first read at its end.
 type gapped struct {
 	cursor
 	gap string
@@ -96,8 +96,8 @@ func (g *gapped) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return g.cursor.Read(ctx, from, most)
 }
 
-// TestGap: a worker is told once what a source lacks before a record comes, whether it shares a
-// session, reads windows, or reads the source itself.
+// TestGap checks that a worker learns once what is missing in a source, before a record comes. This
+// must hold whether the worker shares a session, reads windows, or reads the source itself.
 func TestGap(t *testing.T) { synctest.Test(t, gapIsTold) }
 
 func gapIsTold(t *testing.T) {
@@ -105,7 +105,7 @@ func gapIsTold(t *testing.T) {
 		l, groups := newLog(), New()
 		l.grow(5)
 		open := func() (endpoint.Source, error) { return &gapped{cursor: cursor{l}}, nil }
-		for _, from := range []uint64{5, 4} { // the second worker's position is not in the group's session
+		for _, from := range []uint64{5, 4} { // the position of the second worker is not in the group's session
 			m, err := groups.Join(t.Context(), "k", "n", interval, "", "", 100, open)
 			if err != nil {
 				t.Fatal(err)
@@ -132,7 +132,7 @@ func gapIsTold(t *testing.T) {
 	}
 }
 
-// readOn reads the records after a position, or none if that takes longer than 50 ms.
+// readOn reads the records after a position. It returns none if that takes longer than 50 ms.
 func readOn(ctx context.Context, m *Member, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -149,7 +149,7 @@ func readOn(ctx context.Context, m *Member, from exactlyonce.Position, most int)
 	return records, to, nil
 }
 
-// follow reads as a worker does, and calls each with each record's number.
+// follow reads records as a worker does. It calls each with the number of each record.
 func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
 	each func(n uint64)) (exactlyonce.Position, error) {
 	records, to, err := readOn(ctx, m, from, most)
@@ -170,8 +170,8 @@ func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
 	return to, nil
 }
 
-// TestEachOnce: workers are fast or slow, end and come back at their position, and the source fails
-// now and then. Each worker gets each record once, in order.
+// TestEachOnce checks workers that are fast or slow, and that end and come back at their position.
+// The source fails now and then. Each worker must get each record once, in order.
 func TestEachOnce(t *testing.T) {
 	const records, workers = 30000, 12
 	l := newLog()
@@ -250,8 +250,8 @@ func TestEachOnce(t *testing.T) {
 	t.Logf("%d records to %d workers: %.2f times were read", records, workers, float64(l.reads.Load())/records)
 }
 
-// TestOnce: workers that start together read the source once, a batch is loaded once for their
-// flows, and equal flows run once.
+// TestOnce checks that workers that start together read the source only once. A batch must be
+// loaded once for all their flows, and equal flows must run once.
 func TestOnce(t *testing.T) {
 	const workers, batches = 20, 50
 	l := newLog()
@@ -299,8 +299,9 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestSlow: a worker that is too slow for the ring reads the source itself, and returns to the
-// group. The ring is bounded, and so is reading ahead of all workers.
+// TestSlow checks that a worker that is too slow for the ring reads the source itself, and then
+// returns to the group. The size of the ring must be bounded, and so must reading ahead of all
+// workers.
 func TestSlow(t *testing.T) { synctest.Test(t, slowWorker) }
 
 func slowWorker(t *testing.T) {
@@ -330,7 +331,7 @@ func slowWorker(t *testing.T) {
 	step(lame, &b)
 	const records = 4 * ringBytes / (10 << 10)
 	l.grow(records)
-	// While no worker reads, the source is not read to its end.
+	// As long as no worker reads, the session must not read the source to its end.
 	synctest.Wait()
 	if n := l.reads.Load(); n > 100+records/4 {
 		t.Errorf("%d of %d records were read ahead of all", n, records)
@@ -361,7 +362,7 @@ func slowWorker(t *testing.T) {
 	}
 }
 
-// TestSlowFlow: a slow flow delays the others once.
+// TestSlowFlow checks that a slow flow delays the other flows only once.
 func TestSlowFlow(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -404,7 +405,7 @@ func TestSlowFlow(t *testing.T) {
 	}
 }
 
-// TestRefused: a position that the source refuses delays only its worker.
+// TestRefused checks that a position that the source refuses delays only its worker.
 func TestRefused(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -442,8 +443,8 @@ func (p *picky) Read(ctx context.Context, from exactlyonce.Position, most int) (
 	return p.cursor.Read(ctx, from, most)
 }
 
-// TestMergedAgain: a flow that is slow for some batches gets its own DuckDB, which its workers give
-// up when it has been quick for a while. That while gets longer each time.
+// TestMergedAgain checks a flow that is slow for some batches. It must get its own DuckDB, which
+// its workers give up when it has been quick for a while. The required time must grow each time.
 func TestMergedAgain(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -493,8 +494,9 @@ func TestMergedAgain(t *testing.T) {
 	}
 }
 
-// TestNamespaces: equal flows of two namespaces run in two processes, over a source that is read
-// once. A record that crashes one of them is an error only of its namespace's flow.
+// TestNamespaces checks that equal flows of two namespaces run in two processes, over a source that
+// is read once. A record that crashes one of the processes must be an error only for the flow of
+// that namespace.
 func TestNamespaces(t *testing.T) {
 	l := newLog()
 	l.value = strings.Repeat("[", 400<<10) + strings.Repeat("]", 400<<10)
@@ -508,7 +510,8 @@ func TestNamespaces(t *testing.T) {
 		return m
 	}
 	const quick = "SELECT key, length(value) AS value FROM src"
-	const deep = "SELECT key, json_structure(value[2:]) AS value FROM src" // the value without its number
+	// this expression drops the number at the beginning of the value
+	const deep = "SELECT key, json_structure(value[2:]) AS value FROM src"
 	bad, good, same := join("a", deep), join("b", quick), join("a", quick)
 	g := bad.group
 	if len(g.flows) != 3 || len(g.engines) != 2 || g.engines["a"][0] == g.engines["b"][0] {

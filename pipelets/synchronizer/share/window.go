@@ -10,22 +10,22 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// With an interval, the records between two ticks are a window, and one batch. Ticks are at
-// multiples of the interval since 1970, so they are the same for all workers, and a restart does
-// not delay a window.
+// With an interval, the records between two ticks form a window, which is one batch. Ticks are at
+// multiples of the interval since 1970. So the ticks are the same for all workers, and a restart
+// does not delay a window.
 const (
-	// WindowRecords and windowBytes, of keys and values, are the maximum size of a window. The rest
-	// follows at once as another part of it.
+	// WindowRecords is the maximum number of records of a window, and windowBytes is the maximum
+	// size of its keys and values. Further records follow at once as another part of the window.
 	WindowRecords = 10000
 	windowBytes   = 4 << 20
 )
 
 // end is the end of a batch in the ring.
 type end struct {
-	number   uint64 // number of the next record
+	number   uint64 // number of the record after the batch
 	position exactlyonce.Position
-	// tick is the tick that ended the batch. full means that no tick ended it, but it has the
-	// maximum size. Workers take it at once.
+	// tick is the tick that ended the batch. If `full` is set, no tick ended the batch, but the
+	// batch has the maximum size. Workers take such a batch at once.
 	tick int64
 	full bool
 }
@@ -37,13 +37,13 @@ type window struct {
 	all   []endpoint.Record
 	to    exactlyonce.Position
 	bytes int
-	timer *time.Timer // runs while there are records
+	timer *time.Timer // runs while the window has records
 	over  bool
 }
 
 func newWindow(s *session) *window { return &window{s: s} }
 
-// take adds the read records, up to a position.
+// take adds records to the window. They were read up to the given position.
 func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,14 +68,14 @@ func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	}
 }
 
-// flush puts the window into the ring. The caller holds the lock.
+// flush moves the records of the window into the ring, as a batch. The caller holds the lock.
 func (w *window) flush(e end) {
 	e.position = w.to
 	w.s.add(w.all, e)
 	w.all, w.bytes = nil, 0
 }
 
-// close drops the collected records: the next reader begins where the ring ends.
+// close drops the records of the window. The next reader begins where the ring ends.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,16 +84,16 @@ func (w *window) close() {
 	}
 }
 
-// nextTick is the number of the next tick, and the time until then.
+// nextTick returns the number of the next tick, and the time until that tick.
 func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 	n := now.UnixNano()/int64(interval) + 1
 	return n, time.Duration(n*int64(interval) - now.UnixNano())
 }
 
-// next returns the batch after a position. here reports whether the session has that position. next
-// ignores batches that end with a tick up to last, of which the worker has already had a part:
-// their remaining records come together with the next batch, so that there is one batch for each
-// tick. gap is as in read.
+// next returns the batch after a position. The result `here` reports whether the session has that
+// position. The worker may already have had a part of the batch that ends with the tick last. next
+// ignores batches up to that tick, and returns their remaining records together with the next
+// batch. So a worker gets one batch for each tick. gap has the same meaning as for read.
 func (s *session) next(ctx context.Context, from exactlyonce.Position, last int64, gap *string) (_ []endpoint.Record,
 	e end,
 	here bool, err error) {
@@ -131,19 +131,19 @@ func (s *session) next(ctx context.Context, from exactlyonce.Position, last int6
 	}
 }
 
-// windows is the state of a member that reads windows.
+// windows is the state of a member that reads windows of an interval.
 type windows struct {
-	tick int64    // tick of the last written window
-	cut  bool     // the window of tick has not ended: the next records are a part of it
-	own  *session // reads for this worker, while the group lacks its position
-	// The last read window is kept, because it may be written in parts and retried.
+	tick int64    // the tick of the window that was written last
+	cut  bool     // the window of tick was returned in part, so the next records belong to it, too
+	own  *session // a session only for this worker, while the group's session does not have its position
+	// The window that was read last is kept, because it may be written in parts and retried.
 	from    exactlyonce.Position
 	records []endpoint.Record
 	end     end
 }
 
-// behind returns the remaining records of the last read window after a position, and whether the
-// position is in that window.
+// behind returns the records of the kept window that follow a position. It reports whether the
+// position is in the window.
 func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	if len(w.records) == 0 {
 		return nil, false
@@ -159,20 +159,20 @@ func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	return nil, false
 }
 
-// readWindow is Read with an interval: it returns a complete window, if the window has at most n
-// records.
+// readWindow does what Read does if there is an interval. It returns a complete window if the
+// window has at most n records.
 func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n int) (out []endpoint.Record,
 	to exactlyonce.Position,
 	err error) {
 	w := &m.windows
 	left, in := w.behind(from)
 	switch {
-	case in && len(left) == 0: // the window was written
+	case in && len(left) == 0: // all records of the window were written
 		if w.cut = w.end.full; !w.cut {
 			w.tick = w.end.tick
 		}
 		w.records = nil
-	case !in && len(w.records) > 0: // the worker is at another position now
+	case !in && len(w.records) > 0: // the position of the worker is no longer in the window
 		w.records, w.cut = nil, false
 	}
 	if len(left) == 0 {
@@ -185,8 +185,8 @@ func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n in
 	return out, out[len(out)-1].At, nil
 }
 
-// nextWindow reads the window after a position from the group or, if the group does not have that
-// position, with a session only for this worker.
+// nextWindow reads the window after a position from the group's session. If that session does not
+// have the position, nextWindow uses a session only for this worker.
 func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows
 	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)
@@ -208,7 +208,7 @@ func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]e
 	return records, nil
 }
 
-// rejoin ends this worker's own session, if there is one.
+// rejoin ends the separate session of this worker, if there is one.
 func (m *Member) rejoin() {
 	if w := &m.windows; w.own != nil {
 		w.own.stop()
@@ -216,7 +216,7 @@ func (m *Member) rejoin() {
 	}
 }
 
-// has reports whether the session has a position.
+// has reports whether the session has the given position.
 func (s *session) has(from exactlyonce.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

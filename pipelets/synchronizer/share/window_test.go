@@ -13,8 +13,8 @@ import (
 )
 
 // joinWindows makes a worker that reads windows and has a flow, because only workers with a flow
-// get windows in parts. The flow is not compiled: it would run in a separate process, which ignores
-// a test's fake clock, and these tests do not run it.
+// get windows in parts. The flow is not compiled, because these tests do not run it. It would run
+// in a separate process, which ignores the fake clock of the test.
 func joinWindows(ctx context.Context, groups *Groups, interval time.Duration, l *log) (*Member, error) {
 	m, err := groups.Join(ctx, "k", "n", interval, "", "", 100, l.open)
 	if err == nil {
@@ -23,7 +23,7 @@ func joinWindows(ctx context.Context, groups *Groups, interval time.Duration, l 
 	return m, err
 }
 
-// windowed reads the next window or a part of it, and returns its number of records.
+// windowed reads the next window or a part of a window, and returns its number of records.
 func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n int, part bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -41,8 +41,8 @@ func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n in
 	return len(records), m.Part()
 }
 
-// TestWindows: the records between two ticks are one batch, however they arrive, and all workers
-// have the same ticks.
+// TestWindows checks that the records between two ticks are one batch, however they arrive, and
+// that all workers have the same ticks.
 func TestWindows(t *testing.T) { synctest.Test(t, windowsOfAll) }
 
 func windowsOfAll(t *testing.T) {
@@ -60,7 +60,7 @@ func windowsOfAll(t *testing.T) {
 	}
 	for round, size := range []uint64{5, 250, 1, 30} {
 		_, in := nextTick(time.Now(), interval)
-		time.Sleep(in + 20*time.Millisecond) // a window begins
+		time.Sleep(in + 20*time.Millisecond) // wait until a window begins
 		var all sync.WaitGroup
 		all.Go(func() {
 			for range 3 {
@@ -85,8 +85,8 @@ func windowsOfAll(t *testing.T) {
 	}
 }
 
-// TestWindowParts: a window that is too large comes in parts, without pauses. So does a window if
-// the worker takes fewer records at a time.
+// TestWindowParts checks that a window that is too large comes in parts, without pauses. A window
+// must also come in parts if the worker accepts fewer records at a time.
 func TestWindowParts(t *testing.T) { synctest.Test(t, windowParts) }
 
 func windowParts(t *testing.T) {
@@ -99,7 +99,7 @@ func windowParts(t *testing.T) {
 	defer m.Close()
 	var at exactlyonce.Position
 	_, in := nextTick(time.Now(), interval)
-	time.Sleep(in + 20*time.Millisecond) // a window begins
+	time.Sleep(in + 20*time.Millisecond) // wait until a window begins
 	l.grow(2*WindowRecords + 300)
 	for got := 0; got < 2*WindowRecords+300; {
 		n, part := windowed(t, m, &at, WindowRecords)
@@ -112,7 +112,7 @@ func windowParts(t *testing.T) {
 	if n, part := windowed(t, m, &at, WindowRecords); n != 300 || part {
 		t.Errorf("%d records, part %v", n, part)
 	}
-	at = begin // the destination refuses so many rows
+	at = begin // read again from the beginning, as if the destination had refused so many rows
 	for _, want := range []int{128, 128, 44} {
 		if n, part := windowed(t, m, &at, 128); n != want || !part {
 			t.Errorf("%d records, part %v, want %d", n, part, want)
@@ -124,8 +124,8 @@ func windowParts(t *testing.T) {
 	}
 }
 
-// TestWindowsEachOnce: workers are slow, end and come back, and the source fails. Each worker gets
-// each record once, in order, and at most one window for each tick.
+// TestWindowsEachOnce checks workers that are slow, end and come back, and a source that fails.
+// Each worker must get each record once, in order, and at most one window for each tick.
 func TestWindowsEachOnce(t *testing.T) { synctest.Test(t, windowsEachOnce) }
 
 func windowsEachOnce(t *testing.T) {
@@ -148,7 +148,7 @@ func windowsEachOnce(t *testing.T) {
 			for at.Seq < records {
 				var err error
 				if m == nil {
-					windows++ // it may have had this tick's window before
+					windows++ // the worker may have had the window of this tick before it ended
 					if m, err = joinWindows(t.Context(), groups, interval, l); err != nil {
 						t.Error(err)
 						return

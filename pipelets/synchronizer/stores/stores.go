@@ -1,4 +1,4 @@
-// Package stores opens a store from its specification in a pipelet.
+// Package stores opens the stores that are specified in a pipelet.
 package stores
 
 import (
@@ -19,7 +19,7 @@ import (
 // secretName matches valid names of Kubernetes objects.
 var secretName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// Check reports errors in a store as a source, or as a destination.
+// Check returns an error if a store cannot be a source or, if destination is set, a destination.
 func Check(s pipeletapi.Store, destination bool) error {
 	n, secret := 0, ""
 	var err error
@@ -52,8 +52,8 @@ func Check(s pipeletapi.Store, destination bool) error {
 	return nil
 }
 
-// Name is the name of a source at a destination, or of the written part of a destination. It does
-// not contain addresses, which may change.
+// Name returns the name of a source for a destination, or the name of the part of a destination
+// that is written. It does not contain addresses, because these may change.
 func Name(s pipeletapi.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
@@ -67,11 +67,12 @@ func Name(s pipeletapi.Store) string {
 	if s.Stream != nil {
 		return "stream:" + s.Stream.Namespace + "/" + s.Stream.Name
 	}
-	return s.Etcd.Prefix // without the store's kind, for compatibility with destinations of the first version
+	// the kind of the store is left out, for compatibility with destinations of the first version
+	return s.Etcd.Prefix
 }
 
-// Overlap reports whether a source contains the written part of a destination, as far as their
-// addresses show.
+// Overlap reports whether a source contains keys or rows that a destination writes. It compares
+// addresses, so it cannot detect one store that has two different addresses.
 func Overlap(src, dst pipeletapi.Store) bool {
 	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
 		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table
@@ -88,7 +89,7 @@ func Overlap(src, dst pipeletapi.Store) bool {
 	return src.Etcd != nil && dst.Etcd != nil && etcdkeys.Overlap(*src.Etcd, *dst.Etcd)
 }
 
-// NewSource makes a source.
+// NewSource makes the source for a store.
 func NewSource(s pipeletapi.Store, secrets endpoint.Secrets) (endpoint.Source, error) {
 	if s.PostgreSQL != nil {
 		return postgresql.NewSource(*s.PostgreSQL, secrets)
@@ -105,7 +106,8 @@ func NewSource(s pipeletapi.Store, secrets endpoint.Secrets) (endpoint.Source, e
 	return etcdkeys.NewSource(*s.Etcd, secrets)
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source; hub may be nil.
+// NewSink makes the destination for a store. The argument name identifies the pipelet and its
+// source. The argument hub may be nil.
 func NewSink(s pipeletapi.Store, secrets endpoint.Secrets, hub *etcdkeys.Hub, name string,
 	eoio bool) (endpoint.Sink, error) {
 	if s.PostgreSQL != nil {

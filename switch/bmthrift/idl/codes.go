@@ -1,6 +1,6 @@
 package idl
 
-// The codes with which calls fail. Each kind of call has its own type.
+// The error codes of calls. Each kind of call has its own type.
 type (
 	TableCode     int32
 	CounterCode   int32

@@ -1,13 +1,14 @@
-// Package idl has the types of BMv2's Thrift services, as the .thrift files in this directory
-// describe them.
+// Package idl contains the Go types of BMv2's Thrift services. The .thrift files in this directory
+// define them.
 //
-// The tag of a field has its number, and "optional" if the IDL says so. An optional field that is
-// nil is not sent. Other fields are always sent, and are zero if a client leaves them out.
+// The tag of a struct field contains the field's number, and "optional" if the IDL says so. An
+// optional field that is nil is not sent. Other fields are always sent, and are zero if a client
+// omits them.
 package idl
 
 import "strconv"
 
-// Handle names an entry of a table, a member or a group of an action profile.
+// Handle identifies an entry of a table, or a member or group of an action profile.
 type Handle = int32
 
 // ActionData are the parameters of an action.
@@ -16,7 +17,7 @@ type ActionData = [][]byte
 // MatchKey is the key of an entry, one MatchParam for each field.
 type MatchKey = []MatchParam
 
-// MatchType is the kind of match of one field of a key.
+// MatchType is the match kind of one field of a match key.
 type MatchType int32
 
 // The values of MatchType.
@@ -31,7 +32,7 @@ const (
 // String implements fmt.Stringer.
 func (t MatchType) String() string { return nameOf(t, "EXACT", "LPM", "TERNARY", "VALID", "RANGE") }
 
-// nameOf is the name of an enum's value, or the number that a client sent for one.
+// nameOf returns the name of an enum's value. For a value without a name it returns the number.
 func nameOf[E ~int32](value E, names ...string) string {
 	if value < 0 || int(value) >= len(names) {
 		return strconv.Itoa(int(value))
@@ -39,7 +40,7 @@ func nameOf[E ~int32](value E, names ...string) string {
 	return names[value]
 }
 
-// MatchParam is one field of a key: the member that Type names is set.
+// MatchParam is one field of a match key. Type tells which of the other fields is set.
 type MatchParam struct {
 	Type    MatchType     `thrift:"1"`
 	Exact   *ExactMatch   `thrift:"2,optional"`
@@ -49,7 +50,7 @@ type MatchParam struct {
 	Range   *RangeMatch   `thrift:"6,optional"`
 }
 
-// The matches of a MatchParam.
+// The fields of a MatchParam, one type for each match kind.
 type (
 	ExactMatch struct {
 		Key []byte `thrift:"1"`
@@ -82,7 +83,7 @@ type CounterValue struct {
 	Packets int64 `thrift:"2"`
 }
 
-// MeterRate is a rate of a meter, in bytes or packets per microsecond.
+// MeterRate is one rate of a meter, in bytes or packets per microsecond.
 type MeterRate struct {
 	UnitsPerMicros float64 `thrift:"1"`
 	BurstSize      int32   `thrift:"2"`
@@ -125,7 +126,7 @@ const (
 	ActionEntryTypeGrpHandle
 )
 
-// ActionEntry is the target of an entry: an action, a member or a group.
+// ActionEntry describes what an entry refers to: an action, a member or a group.
 type ActionEntry struct {
 	ActionType ActionEntryType `thrift:"1"`
 	ActionName *string         `thrift:"2,optional"`
@@ -134,7 +135,7 @@ type ActionEntry struct {
 	GrpHandle  *Handle         `thrift:"5,optional"`
 }
 
-// EntryLife is the age of an entry.
+// EntryLife describes the age and the idle timeout of an entry.
 type EntryLife struct {
 	TimeoutMs      int32 `thrift:"1"`
 	TimeSinceHitMs int32 `thrift:"2"`
@@ -195,7 +196,7 @@ type MirroringConfig struct {
 	Mgid *int32 `thrift:"2,optional"`
 }
 
-// Exception ends a call with a code of the call's own kind. The IDL has one for each kind of code.
+// Exception ends a call with an error code. The IDL has one exception for each kind of code.
 type Exception[C ~int32] struct {
 	Code C `thrift:"1"`
 }

@@ -1,10 +1,10 @@
-// Command netcraq-stf runs an STF file against a P4 program that p4c compiled for BMv2, on the
-// interp engine, and prints the differences.
+// Command netcraq-stf runs a P4 program on the interp engine against the packets of an STF file,
+// and prints the differences. The program is the JSON that p4c writes for BMv2.
 //
-//	netcraq-stf PROGRAM.json FILE.stf
+// \tnetcraq-stf PROGRAM.json FILE.stf
 //
-// It ends with 0 if nothing differed, 1 if something did, and 2 if the file or the program could
-// not be run.
+// The exit code is 0 if nothing differed, 1 if something did, and 2 if the file or the program
+// could not be run.
 package main
 
 import (

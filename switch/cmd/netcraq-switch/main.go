@@ -1,6 +1,6 @@
-// Command netcraq-switch is a software P4 switch: it runs a v1model program that p4c-bm2-ss
-// compiled on Linux network interfaces and serves P4Runtime. Its command line is that of BMv2's
-// simple_switch_grpc.
+// Command netcraq-switch is a software P4 switch. It runs a v1model program, compiled by
+// p4c-bm2-ss, on Linux network interfaces, and serves P4Runtime. It accepts the command line of
+// BMv2's simple_switch_grpc.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	os.Exit(code)
 }
 
-// mainWith is main, with all its inputs and outputs as arguments.
+// mainWith is main with its inputs and outputs as arguments.
 func mainWith(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args)
 	if err != nil {

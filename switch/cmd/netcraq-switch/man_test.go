@@ -16,7 +16,8 @@ var update = flag.Bool("update", false, "write the man page anew")
 
 const manPage = "netcraq-switch.8"
 
-// TestManPage compares the man page with the present options; -update writes it from them.
+// TestManPage checks that the man page lists the present options. With -update, it rewrites the man
+// page.
 func TestManPage(t *testing.T) {
 	want := man()
 	if *update {
@@ -42,7 +43,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// roff quotes text so that troff prints it unchanged.
+// roff escapes text so that troff prints it unchanged.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	var lines []string

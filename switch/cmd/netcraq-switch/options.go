@@ -18,11 +18,11 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// options is the checked command line.
+// options contains the validated command line.
 type options struct {
 	ports          []portSpec
 	deviceID       uint64
-	json           string // file of the program; "" with --no-p4
+	json           string // JSON file of the program; "" with --no-p4
 	noP4           bool
 	p4info         string
 	engine         string
@@ -31,26 +31,27 @@ type options struct {
 	faults         string
 	maxConnections int
 	pcap           string // directory for captures; "" for none
-	dump           int    // bytes of each frame to log
+	dump           int    // number of bytes of each frame to log
 
 	logConsole bool
 	logFile    string
 	logLevel   slog.Level
 	logOff     bool
 
-	nanolog  string // where the event log is published; "" for nowhere
+	nanolog  string // address at which the event log is published; "" for no event log
 	thrift   thriftOptions
 	grpc     grpcOptions
-	cpuPort  uint32 // 0: none
+	cpuPort  uint32 // 0 if there is no CPU port
 	dropPort uint32
-	// number of priorities of each port's queue
+	// number of priorities of each port's egress queue
 	priorities int
 
-	events interp.Events // nil: not called
+	events interp.Events // nil if the event log is not published
 
-	// options of BMv2 that were given but have no effect here, each with the reason
+	// options of BMv2 that were given but have no effect here, each with an explanation
 	ignored []string
-	unused  string // the program that was given in addition to --no-p4, and is not used
+	// program file that was given in addition to --no-p4, and that the switch ignores
+	unused  string
 	help    bool
 	version bool
 	jsonVer bool
@@ -58,7 +59,7 @@ type options struct {
 
 type grpcOptions struct {
 	addr              string
-	given             bool // the address was given on the command line
+	given             bool // set if the command line contains the address
 	tls               bool
 	ca, cert, key     string
 	requireClientCert bool
@@ -66,7 +67,7 @@ type grpcOptions struct {
 
 // thriftOptions configure the Thrift server.
 type thriftOptions struct {
-	port         uint16 // TCP port; 0: no Thrift server
+	port         uint16 // TCP port; 0 for no Thrift server
 	addr         string
 	swapDisabled bool
 	// nanomsg address at which digests are published
@@ -74,7 +75,7 @@ type thriftOptions struct {
 	notificationsGiven bool
 }
 
-// listen makes the server's listener.
+// listen creates the listener of the Thrift server.
 func (o *thriftOptions) listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(o.addr, strconv.Itoa(int(o.port))))
 	if err != nil {
@@ -95,8 +96,8 @@ const (
 	defaultConnections = 64
 )
 
-// levelTrace is below slog's lowest level. It logs each packet's path through the program
-// (interpreter only) and, with --dump-packet-data, each frame.
+// levelTrace is the level below slog.LevelDebug. At this level the switch logs each packet's path
+// through the program (interpreter only) and, with --dump-packet-data, each frame.
 const levelTrace = userspace.LevelTrace
 
 var levels = map[string]slog.Level{
@@ -104,8 +105,8 @@ var levels = map[string]slog.Level{
 	"error": slog.LevelError,
 }
 
-// foreign are the options of BMv2's simple_switch_grpc that have no effect here, each with its
-// warning. Scripts for BMv2 pass them.
+// foreign lists the options of BMv2's simple_switch_grpc that have no effect here, each with its
+// warning. The switch accepts them because scripts for BMv2 pass them.
 var foreign = []struct {
 	name     string
 	hasValue bool
@@ -121,7 +122,8 @@ var foreign = []struct {
 	{"ret-zero-on-invalid-hdr-read", false, "reading an invalid header gives what was there"},
 }
 
-// foreignTarget are the foreign options that follow "--".
+// foreignTarget lists the options of BMv2 that have no effect here and that follow "--" on the
+// command line.
 var foreignTarget = []struct {
 	name     string
 	hasValue bool
@@ -166,7 +168,7 @@ Once it is ready, the switch prints one line on stderr that begins with
 cannot start or run; 2 for a mistake on the command line.
 `
 
-// flagSets are the two parts of the command line.
+// flagSets has one flag set for each of the two parts of the command line, before and after "--".
 type flagSets struct {
 	main, target *pflag.FlagSet
 	interfaces   []string
@@ -203,14 +205,14 @@ func parseOptions(args []string) (*options, error) {
 	return o, f.check(o)
 }
 
-// adjoined joins an option that has an optional value with its value, because pflag requires that:
-// BMv2 treats "--pcap DIR" like "--pcap=DIR", unless the next word is an option.
+// adjoined joins an option that has an optional value with the value. BMv2 treats "--pcap DIR" like
+// "--pcap=DIR", unless the next word is an option, but pflag only accepts the second form.
 func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if name, long := strings.CutPrefix(a, "--"); long && i+1 < len(args) &&
 			!strings.HasPrefix(args[i+1], "-") {
-			// (except for boolean options, which have no value)
+			// Boolean options never take a value from the next word.
 			if flag := s.Lookup(name); flag != nil && flag.NoOptDefVal != "" &&
 				flag.Value.Type() != "bool" {
 				i++
@@ -222,7 +224,7 @@ func adjoined(s *pflag.FlagSet, args []string) (out []string) {
 	return out
 }
 
-// abbreviable allows unambiguous abbreviations of options' names, as BMv2 does.
+// abbreviable allows unambiguous abbreviations of option names, as BMv2 does.
 func abbreviable(s *pflag.FlagSet) {
 	var names []string
 	s.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -235,7 +237,7 @@ func abbreviable(s *pflag.FlagSet) {
 			switch {
 			case !strings.HasPrefix(name, given) || given == "":
 			case meant != "":
-				return pflag.NormalizedName(given) // ambiguous: no option
+				return pflag.NormalizedName(given) // An ambiguous abbreviation is not an option.
 			default:
 				meant = name
 			}
@@ -244,11 +246,12 @@ func abbreviable(s *pflag.FlagSet) {
 	})
 }
 
-// decimal is a numeric option. pflag would read a number with a leading 0 as octal.
+// decimal is a numeric option in decimal notation. pflag's own numeric options would read a number
+// with a leading 0 as octal.
 type decimal[T uint16 | uint32 | uint64 | int] struct{ to *T }
 
 func (d decimal[T]) String() string {
-	if d.to == nil { // pflag calls String on the zero value
+	if d.to == nil { // pflag calls String on the zero value.
 		return "0"
 	}
 	return fmt.Sprint(*d.to)
@@ -267,7 +270,7 @@ func (d decimal[T]) Set(s string) error {
 	return nil
 }
 
-// usage writes the help.
+// usage writes the help text.
 func usage(w io.Writer) {
 	f := newFlagSets(&options{})
 	fmt.Fprintf(w, usageText, f.main.FlagUsagesWrapped(80), f.target.FlagUsagesWrapped(80))
@@ -490,7 +493,7 @@ func (g *grpcOptions) check() error {
 	return nil
 }
 
-// parsePort reads PORT@IFACE.
+// parsePort parses the argument PORT@IFACE.
 func parsePort(s string) (portSpec, error) {
 	number, iface, ok := strings.Cut(s, "@")
 	if !ok || iface == "" {

@@ -14,13 +14,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// forms are command lines. The first three are those of p4lang/tutorials, p4-utils and ONOS.
-// refused is the error for a command line that is refused.
+// forms are command lines to parse. The first three come from p4lang/tutorials, p4-utils and ONOS.
+// If refused is set, it is the expected error.
 var forms = []struct {
 	line    string
 	want    options
 	refused string
-	ours    bool // BMv2 does not have the option, or accepts the command line that we refuse
+	ours    bool // set if BMv2 lacks the option, or accepts a command line that this switch refuses
 }{
 	{line: "-i 1@s1-eth1 -i 2@s1-eth2 --pcap /var/pcaps --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 " +
 		"build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port " +
@@ -61,7 +61,7 @@ var forms = []struct {
 		want: options{deviceID: 8, ports: []portSpec{{1, "e"}, {2, "f"}}, json: "p.json"}},
 	{line: "--dump-packet-data 64 -L off p.json", want: options{dump: 64, logOff: true,
 		json: "p.json"}},
-	// ambiguous: file, flush, ...
+	// The abbreviation --log-f is ambiguous: it could stand for --log-file or --log-flush.
 	{line: "--device 4 --pca dir --log-f x p.json", refused: "unknown flag: --log-f"},
 	{line: "--device 4 --pca dir --log-con p.json",
 		want: options{deviceID: 4, pcap: "dir", logConsole: true, json: "p.json"}},
@@ -70,7 +70,8 @@ var forms = []struct {
 	{line: "--debugger-addr ipc:///tmp/x p.json", want: options{json: "p.json"}},
 	{line: "p.json -- --disable-swap --max-mc-groups 5 --max-l1-entries 5 --max-l2-entries 5 --dp-grpc-server-addr 0.0.0.0:1",
 		want: options{json: "p.json", thrift: thriftOptions{swapDisabled: true}}},
-	{line: "-h", want: options{help: true}, ours: true}, // because the test itself runs BMv2 with --help
+	// ours is set because the test itself runs BMv2 with --help
+	{line: "-h", want: options{help: true}, ours: true},
 	{line: "--no-p4 -v", want: options{version: true, noP4: true}},
 	{line: "--json-version", want: options{jsonVer: true}},
 
@@ -80,7 +81,7 @@ var forms = []struct {
 	{line: "--device-id p.json", refused: "it is not a number"},
 	{line: "-i e@1 p.json", refused: "-i takes PORT@IFACE"},
 	{line: "-i 1 p.json", refused: "-i takes PORT@IFACE"},
-	// BMv2 detects these later
+	// BMv2 detects these errors only later.
 	{line: "--log-level loud p.json", refused: "not \"loud\"", ours: true},
 	{line: "-i 1@e -i 1@f p.json", refused: "port 1 is given twice", ours: true},
 	{line: "-i 510@e p.json -- --cpu-port 510", refused: "is the CPU port", ours: true},
@@ -90,7 +91,7 @@ var forms = []struct {
 		want: options{engine: "interp", hook: ebpf.HookXDP, onlyUDP: 4001, json: "p.json"},
 		ours: true},
 	{line: "--only-udp 65536 p.json", refused: "it is too large", ours: true},
-	// BMv2 passes the second program to the target
+	// BMv2 passes the second program to the target.
 	{line: "a.json b.json", refused: "one program at most", ours: true},
 	{line: "--nonsense p.json", refused: "unknown flag: --nonsense"},
 	{line: "p.json -- --priority-queues 0", refused: "--priority-queues is 1 to 64, not 0", ours: true},
@@ -141,8 +142,8 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfBMv2 checks, if BMv2 is installed, which of these command lines it accepts.
-// With --help it ends after it has read its options.
+// TestCommandLinesOfBMv2 checks, if BMv2 is installed, which of these command lines BMv2 accepts.
+// It adds --help, so that BMv2 exits after reading its options.
 func TestCommandLinesOfBMv2(t *testing.T) {
 	binary, err := exec.LookPath("simple_switch_grpc")
 	if err != nil {
@@ -160,7 +161,7 @@ func TestCommandLinesOfBMv2(t *testing.T) {
 		if i := slices.Index(args, "--"); i >= 0 {
 			args = args[:i]
 		}
-		for _, x := range foreign { // some builds lack them
+		for _, x := range foreign { // some builds of BMv2 lack some options
 			i := slices.Index(args, "--"+x.name)
 			switch {
 			case i < 0 || strings.Contains(string(help), "--"+x.name+" "):
@@ -170,7 +171,7 @@ func TestCommandLinesOfBMv2(t *testing.T) {
 				args = slices.Delete(args, i, i+1)
 			}
 		}
-		// BMv2 refuses "--pcap p.json" only when it looks for the directory.
+		// BMv2 refuses "--pcap p.json" only later, when it looks for the directory.
 		if f.refused != "" && strings.Contains(f.refused, "--pcap") {
 			continue
 		}

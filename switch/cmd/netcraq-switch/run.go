@@ -35,18 +35,19 @@ import (
 	"github.com/netcraq/netcraq/switch/userspace"
 )
 
-// jsonVersion is the newest version of the BMv2 JSON format that this switch knows; it accepts any
-// 2.x.
+// jsonVersion is the newest version of the BMv2 JSON format that this switch supports. The switch
+// accepts any version 2.x.
 const jsonVersion = "2.23"
 
 // engine is an implementation that runs P4 programs.
 type engine struct {
 	name string
-	// start makes a device. why is the reason that target.Device.Engine reports.
+	// start creates a device. Its argument why becomes the reason that target.Device.Engine
+	// reports.
 	start func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device, error)
 }
 
-// engines are the engines in the order in which --engine auto prefers them.
+// engines lists the engines in the order in which --engine auto prefers them.
 var engines = []engine{
 	{"ebpf", func(o *options, why string, log *slog.Logger, p ports.Options) (target.Device,
 		error) {
@@ -81,7 +82,7 @@ func startEBPF(o *options, why string, log *slog.Logger, p ports.Options) (engin
 			if out {
 				direction = ports.Tx
 			}
-			if name := names[port]; name != "" { // frames of the controller belong to no interface
+			if name := names[port]; name != "" { // Frames of the controller belong to no interface.
 				p.Tap(at, name, direction, frame)
 			}
 			if p.AfterBatch != nil {
@@ -98,9 +99,9 @@ func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (eng
 		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities, Events: o.events})
 }
 
-// startEngine makes the device of the command line. With "auto" the switch chooses twice: here,
-// according to the kernel and the options, and again for each program, according to what the engine
-// supports.
+// startEngine creates the device that the command line selects. With --engine auto, the switch
+// selects an engine twice. It first considers the kernel and the options, and later, for each
+// program, what the engine supports.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -128,7 +129,7 @@ func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, 
 // run runs the switch until ctx ends.
 func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	if runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2) // one for the packet thread, one for everything else
+		runtime.GOMAXPROCS(2) // one for the packet thread, and one for all other goroutines
 	}
 	log, closeLog, err := openLog(o, stdout, stderr)
 	if err != nil {
@@ -147,7 +148,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 	defer closePorts()
 
-	// The steps that may fail by themselves come first, before interfaces are changed.
+	// These steps can fail, so they run before the switch changes interfaces.
 	program, err := readProgram(o)
 	if err != nil {
 		return err
@@ -161,7 +162,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	case err == nil:
 		defer listener.Close()
 	case o.thrift.port != 0 && !o.grpc.given && errors.Is(err, syscall.EADDRINUSE):
-		// Scripts for BMv2's simple_switch start several switches, and do not configure P4Runtime.
+		// Scripts for BMv2's simple_switch start several switches and do not configure P4Runtime.
+		// Such a switch therefore runs without P4Runtime if the port is in use.
 		log.Warn(
 			"P4Runtime is not served: another has its port. Give --grpc-server-addr after --",
 			"err", err)
@@ -201,7 +203,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	// Programs that wait for the port, such as p4-utils, send packets as soon as it is open.
+	// The Thrift port opens after all ports are added, because programs such as p4-utils send
+	// packets as soon as it is open.
 	var forThrift net.Listener
 	if o.thrift.port != 0 {
 		if forThrift, err = o.thrift.listen(); err != nil {
@@ -249,8 +252,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	}
 }
 
-// publish makes the publisher of notifications; nil if there is none. Any process can occupy the
-// default address, in which case the switch runs without a publisher.
+// publish creates the publisher of notifications, or returns nil if there is none. Any process can
+// occupy the default address. In that case the switch runs without a publisher.
 func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	if o.notifications == "" {
 		return nil, nil
@@ -266,8 +269,9 @@ func (o *thriftOptions) publish(log *slog.Logger) (*nanomsg.Publisher, error) {
 	return nil, nil
 }
 
-// publishEvents starts to publish the event log, if it is requested. Scripts for BMv2 request it
-// whether or not anybody listens. So if that is impossible, the switch runs without it.
+// publishEvents starts to publish the event log, if the command line requests it. If that fails,
+// the switch runs without an event log, because scripts for BMv2 request it even when nobody
+// listens.
 func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	if o.nanolog == "" {
 		return func() {}
@@ -281,8 +285,8 @@ func (o *options) publishEvents(log *slog.Logger) (done func()) {
 	return p.Close
 }
 
-// openLog opens the log of the command line. Without --log-console and --log-file only warnings and
-// errors are logged, on stderr.
+// openLog opens the log that the command line selects. Without --log-console and --log-file, the
+// switch logs only warnings and errors, to stderr.
 func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error) {
 	if o.logOff {
 		return slog.New(slog.DiscardHandler), func() {}, nil
@@ -302,7 +306,7 @@ func openLog(o *options, stdout, stderr io.Writer) (*slog.Logger, func(), error)
 		ReplaceAttr: nameTrace})), done, nil
 }
 
-// nameTrace names levelTrace, which slog does not know.
+// nameTrace gives levelTrace a name in the log, because slog knows no name for it.
 func nameTrace(_ []string, a slog.Attr) slog.Attr {
 	if level, ok := a.Value.Any().(slog.Level); ok && level == levelTrace {
 		return slog.String(a.Key, "TRACE")
@@ -310,7 +314,7 @@ func nameTrace(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// portOptions turns faults, captures and dumps into options of the ports.
+// portOptions converts the options for faults, captures and dumps to options of the ports.
 func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	var p ports.Options
 	done := func() {}
@@ -352,11 +356,11 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 	return p, done, nil
 }
 
-// startProgram is the program that the switch starts with; all fields are nil if there is none.
+// startProgram is the program with which the switch starts. All fields are nil if there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
-	json   []byte                         // JSON of prog
-	config *p4v1.ForwardingPipelineConfig // set if the program was given with a P4Info
+	json   []byte                         // JSON text of prog
+	config *p4v1.ForwardingPipelineConfig // set if the command line also names a P4Info
 }
 
 func readProgram(o *options) (*startProgram, error) {
@@ -418,7 +422,7 @@ func listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// serverOptions reads the certificates.
+// serverOptions reads the TLS certificates and returns the options for gRPC servers.
 func (g *grpcOptions) serverOptions() ([]grpc.ServerOption, error) {
 	opts := p4rtserver.ServerOptions()
 	if !g.tls {

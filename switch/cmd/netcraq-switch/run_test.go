@@ -16,7 +16,7 @@ import (
 func TestPortOfP4RuntimeTaken(t *testing.T) {
 	if l, err := net.Listen("tcp", defaultAddr); err == nil {
 		defer l.Close()
-	} // otherwise another process has it
+	} // If Listen fails, another process already has the address.
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -13,22 +13,22 @@ import (
 // hold values only within one node of the control flow. So wherever paths meet, the verifier finds
 // the same state in every register that is still read, and need not follow each path to its end.
 const (
-	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
+	PHV   = asm.R6 // the packet's fields, a value in the per-CPU map "phv"
 	Ctx   = asm.R7 // pointer to struct __sk_buff or struct xdp_md
-	Entry = asm.R8 // a table entry's word or slot; in the parser, the cursor
-	Temp  = asm.R9 // in the parser, number of bytes that may be parsed
+	Entry = asm.R8 // a table entry's word or slot; the parser uses it as the cursor
+	Temp  = asm.R9 // the parser uses it for the number of bytes that may be parsed
 )
 
-// Function is one BPF function as it is being written.
+// Function is one BPF function that is being written.
 type Function struct {
 	Name   string
 	ins    []asm.Instruction
-	labels map[string]int // position in ins, by bound label
+	labels map[string]int // label -> position in ins, for bound labels
 	fresh  int
-	Where  string // the place in the JSON that is being translated; used in refusals
+	Where  string // path in the JSON of the construct that is being translated, for error messages
 }
 
-// New begins a function. Other functions of the program call it by its name, which is a label.
+// New starts a function. Other functions of the program call it by its name, which is a label.
 func New(name string) *Function {
 	return &Function{Name: name, labels: map[string]int{}}
 }
@@ -36,13 +36,13 @@ func New(name string) *Function {
 // Emit appends instructions. Their jumps go to labels.
 func (c *Function) Emit(ins ...asm.Instruction) { c.ins = append(c.ins, ins...) }
 
-// NewLabel makes a label that is not bound yet.
+// NewLabel returns a new label that is not bound yet.
 func (c *Function) NewLabel(hint string) string {
 	c.fresh++
 	return fmt.Sprintf("%s.%s.%d", c.Name, hint, c.fresh)
 }
 
-// Bind binds a label to the next instruction. It panics if the label is bound already.
+// Bind binds a label to the next instruction. It panics if the label is already bound.
 func (c *Function) Bind(label string) {
 	if _, twice := c.labels[label]; twice {
 		panic("label bound twice: " + label)
@@ -50,10 +50,10 @@ func (c *Function) Bind(label string) {
 	c.labels[label] = len(c.ins)
 }
 
-// Jump goes to a label.
+// Jump emits a jump to a label.
 func (c *Function) Jump(label string) { c.Emit(asm.Ja.Label(label)) }
 
-// LoadConstant loads a 64-bit constant.
+// LoadConstant emits instructions that load a 64-bit constant.
 func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	switch {
 	case v <= math.MaxInt32 || v >= uint64(math.MaxUint64+math.MinInt32+1):
@@ -65,10 +65,11 @@ func (c *Function) LoadConstant(dst asm.Register, v uint64) {
 	}
 }
 
-// Call calls a helper of the kernel with R1 to R5; the result is in R0, and R1 to R5 are clobbered.
+// Call emits a call of a kernel helper. The helper takes its arguments from R1 to R5, returns its
+// result in R0, and clobbers R1 to R5.
 func (c *Function) Call(fn asm.BuiltinFunc) { c.Emit(fn.Call()) }
 
-// CallFunction calls another function of the program, with the arguments that R1 and R2 hold.
+// CallFunction emits a call of another function of the program. The arguments are in R1 and R2.
 func (c *Function) CallFunction(name string) {
 	// The verifier counts all of R1 to R5 as arguments, so leftover values would make identical
 	// paths look different.
@@ -77,7 +78,7 @@ func (c *Function) CallFunction(name string) {
 		Src: asm.PseudoCall, Constant: -1}.WithReference(name))
 }
 
-// LoadFunction loads the address of another function of the program.
+// LoadFunction emits an instruction that loads the address of another function of the program.
 func (c *Function) LoadFunction(dst asm.Register, name string) {
 	c.Emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: dst, Src: asm.PseudoFunc,
 		Constant: -1}.WithReference(name))
@@ -88,10 +89,11 @@ func isJump(in asm.Instruction) bool {
 	return cl.IsJump() && in.OpCode.JumpOp() != asm.Call && in.OpCode.JumpOp() != asm.Exit
 }
 
-// isAlways reports whether an instruction is a jump without a condition.
+// isAlways reports whether an instruction is an unconditional jump.
 func isAlways(in asm.Instruction) bool { return isJump(in) && in.OpCode.JumpOp() == asm.Ja }
 
-// target returns the instruction that jump i leads to, following jumps to jumps.
+// target returns the index of the instruction at which the jump at index i arrives. It follows
+// jumps to jumps.
 func (c *Function) target(i int) (int, error) {
 	ref := c.ins[i].Reference()
 	at, ok := c.labels[ref]
@@ -137,9 +139,9 @@ func (c *Function) reach() (reached []bool, to []int, err error) {
 	return reached, to, nil
 }
 
-// Assemble drops unreachable code (which the verifier refuses) and jumps to the next instruction,
-// and attaches the labels to the instructions. main is true for the program's entry, whose type the
-// kernel knows; the others are static functions.
+// Assemble returns the function's instructions with their labels. It drops unreachable code, which
+// the verifier would refuse, and jumps to the next instruction. main is true for the program's
+// entry, whose type the kernel knows. All other functions are static.
 func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	keep, to, err := c.reach()
 	if err != nil {
@@ -170,7 +172,7 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 			in = in.WithReference(targets[to[i]])
 		}
 		if l, ok := targets[i]; ok {
-			if len(out) == 0 { // the entry's symbol is the function's name
+			if len(out) == 0 { // The symbol of the first instruction is the function's name.
 				return nil, fmt.Errorf("%s: jumps to its own entry (%s)", c.Name, l)
 			}
 			in = in.WithSymbol(l)
@@ -181,7 +183,7 @@ func (c *Function) Assemble(main bool) (asm.Instructions, error) {
 	return out, nil
 }
 
-// btf returns the function's type.
+// btf returns the function's type in BTF.
 func (c *Function) btf(main bool) *btf.Func {
 	void := &btf.Pointer{Target: &btf.Void{}}
 	linkage, params := btf.GlobalFunc, []btf.FuncParam{{Name: "ctx", Type: void}}
@@ -195,9 +197,9 @@ func (c *Function) btf(main bool) *btf.Func {
 		Type: &btf.FuncProto{Return: result, Params: params}}
 }
 
-// Link makes one program of functions, the first of which is its entry. Functions that nothing
-// calls are left out: if all calls of a function are in unreachable code, which Assemble drops, the
-// kernel does not recognize it as a function, and refuses its metadata.
+// Link combines functions into one program. The first function is the program's entry. Link omits
+// functions that nothing calls. If only unreachable code calls a function, the kernel does not
+// recognize it as a function and refuses its metadata.
 func Link(functions []*Function) (asm.Instructions, error) {
 	parts, at := make([]asm.Instructions, len(functions)), map[string]int{}
 	for i, c := range functions {
@@ -213,7 +215,7 @@ func Link(functions []*Function) (asm.Instructions, error) {
 			return nil, err
 		}
 		for _, in := range parts[i] {
-			// A jump's target is in its own function and has no name.
+			// The target of a jump is in the jump's own function and has no name.
 			if f, ok := at[in.Reference()]; ok && !called[f] {
 				called[f], work = true, append(work, f)
 			}
@@ -223,9 +225,9 @@ func Link(functions []*Function) (asm.Instructions, error) {
 }
 
 // Inline inserts a function that clang has compiled. The function takes the context from R1, its
-// other arguments from R2 to R5, and leaves its result in R0. Of the other registers only Ctx
-// survives: Inline saves it on the stack just below base, and the function's own stack begins below
-// that.
+// other arguments from R2 to R5, and leaves its result in R0. Ctx is the only other register that
+// keeps its value. Inline saves Ctx on the stack just below base, and the function's own stack
+// begins below that.
 func (c *Function) Inline(ins asm.Instructions, base int16) {
 	done, targets := c.NewLabel("inlined"), map[int]string{}
 	for i, in := range ins {
@@ -246,7 +248,7 @@ func (c *Function) Inline(ins asm.Instructions, base int16) {
 		switch {
 		case isJump(in):
 			in = in.WithReference(targets[i+1+int(in.Offset)])
-			in.Offset = -1 // filled in later
+			in.Offset = -1 // the offset is filled in later
 		case class.IsJump() && in.OpCode.JumpOp() == asm.Exit:
 			in = asm.Ja.Label(done)
 		case class.IsLoad() && in.Src == asm.R10, class.IsStore() && in.Dst == asm.R10:
@@ -268,7 +270,8 @@ func firstKept(keep []bool, i int) int {
 	return i
 }
 
-// Load and Store move a number between a register and memory; size is 1, 2, 4 or 8 bytes.
+// Load and Store emit instructions that move a number between a register and memory. size is 1, 2,
+// 4 or 8 bytes.
 func (c *Function) Load(dst, base asm.Register, off, size int) {
 	c.Emit(asm.LoadMem(dst, base, int16(off), SizeOf(size)))
 }
@@ -277,10 +280,11 @@ func (c *Function) Store(base asm.Register, off int, src asm.Register, size int)
 	c.Emit(asm.StoreMem(base, int16(off), src, SizeOf(size)))
 }
 
-// StoreConstant stores a constant, sign-extended if size is 8 bytes.
+// StoreConstant emits an instruction that stores a constant. It sign-extends the constant if size
+// is 8 bytes.
 func (c *Function) StoreConstant(base asm.Register, off int, v int32, size int) {
-	// asm.StoreImm does not support double words. The instruction does, and sign-extends its
-	// constant.
+	// asm.StoreImm does not support double words, although the instruction does. The instruction
+	// sign-extends its constant.
 	c.Emit(asm.Instruction{OpCode: asm.StoreImmOp(SizeOf(size)), Dst: base, Offset: int16(off),
 		Constant: int64(v)})
 }
@@ -298,7 +302,8 @@ func SizeOf(bytes int) asm.Size {
 	return asm.DWord
 }
 
-// CopyWords copies a multiple of 8 bytes, through R4 and R5, from src+from to dst+to.
+// CopyWords emits instructions that copy bytes from src+from to dst+to through R4 and R5. The
+// number of bytes is a multiple of 8.
 func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, bytes int) {
 	via := [2]asm.Register{asm.R4, asm.R5}
 	for i := 0; i < bytes; i += 16 {
@@ -311,7 +316,8 @@ func (c *Function) CopyWords(dst asm.Register, to int, src asm.Register, from, b
 	}
 }
 
-// Zero clears bytes of memory, starting at base+off; both ends must be aligned for the stores.
+// Zero emits instructions that clear bytes of memory at base+off. Both ends must be aligned for the
+// stores.
 func (c *Function) Zero(base asm.Register, off, bytes int) {
 	for bytes > 0 {
 		size := 8
@@ -323,10 +329,10 @@ func (c *Function) Zero(base asm.Register, off, bytes int) {
 	}
 }
 
-// Atomic is an atomic operation on the 64-bit word at base+off. It also sets the instruction's
-// constant to the operation's code. The reason is that cilium/ebpf v0.22.0 encodes the constant,
-// which turns its own Xchg and CmpXchg into plain additions. With other versions the result is the
-// same.
+// Atomic returns an atomic operation on the 64-bit word at base+off. It also sets the instruction's
+// constant to the operation's code, because cilium/ebpf v0.22.0 encodes the constant. Without it,
+// that version would turn Xchg and CmpXchg into plain additions. With other versions the result is
+// the same.
 func Atomic(op asm.AtomicOp, base, src asm.Register, off int) asm.Instruction {
 	in := op.Mem(base, src, asm.DWord, int16(off))
 	in.Constant = int64(op >> 8)

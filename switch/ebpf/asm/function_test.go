@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// TestAssemble: unreachable instructions and jumps to the next instruction are dropped, and other
-// jumps go to their labels.
+// TestAssemble checks that Assemble drops unreachable instructions and jumps to the next
+// instruction. Other jumps must go to their labels.
 func TestAssemble(t *testing.T) {
 	f := New("main")
 	yes, next := f.NewLabel("yes"), f.NewLabel("next")
@@ -17,7 +17,7 @@ func TestAssemble(t *testing.T) {
 	f.Bind(next)
 	f.LoadConstant(asm.R0, 1)
 	f.Emit(asm.Return())
-	f.Emit(asm.Mov.Imm(asm.R0, 7)) // unreachable
+	f.Emit(asm.Mov.Imm(asm.R0, 7)) // this instruction is unreachable
 	f.Bind(yes)
 	f.LoadConstant(asm.R0, 1<<40)
 	f.Emit(asm.Return())
@@ -40,7 +40,7 @@ func TestAssemble(t *testing.T) {
 	}
 }
 
-// TestAssembleRefuses: invalid functions are errors.
+// TestAssembleRefuses checks that Assemble returns errors for invalid functions.
 func TestAssembleRefuses(t *testing.T) {
 	for want, write := range map[string]func(*Function){
 		"runs off its end": func(f *Function) { f.LoadConstant(asm.R0, 0) },

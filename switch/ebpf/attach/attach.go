@@ -14,37 +14,38 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Attachment is the programs of one port: always at tc, and also at XDP if the port uses XDP. Call
-// all its methods on the namespace's thread.
+// Attachment manages the programs that are attached to one port: always at tc, and also at XDP if
+// the port uses XDP. Its methods must be called on the namespace's thread.
 type Attachment struct {
 	name    string
 	Ifindex int
-	At      Hook // HookTC or HookXDP: where frames are met first
-	clsact  bool // at tc: attached as a clsact filter instead of through tcx
-	// Late makes the filter run after other programs' filters. It has no effect on tcx.
+	At      Hook // the hook that processes frames first: HookTC or HookXDP
+	clsact  bool // at tc, use a clsact filter instead of tcx
+	// Late makes the clsact filter run after other programs' filters. It has no effect on tcx.
 	Late bool
-	// After is the name of a program at tcx that runs before this one, if it exists; "": none.
+	// After is the name of another program at tcx, or "". If that program exists, this port's
+	// program runs after it.
 	After string
 
-	tc         link.Link // nil if a clsact filter or nothing is attached
-	filter     bool      // a clsact filter is attached
-	discipline bool      // clsact was created with the filter
+	tc         link.Link // nil if the program is a clsact filter or is not attached
+	filter     bool      // set if a clsact filter is attached
+	discipline bool      // set if the filter's clsact queueing discipline was created with it
 	XDP        link.Link
 }
 
-// New makes the Attachment of an interface, with nothing attached yet. It uses tc (with a clsact
-// filter if requested) until At is changed.
+// New creates the Attachment of an interface, with no program attached yet. It uses tc until the
+// caller changes At. If clsact is set, it attaches a clsact filter to tc.
 func New(name string, index int, clsact bool) Attachment {
 	return Attachment{name: name, Ifindex: index, At: HookTC, clsact: clsact}
 }
 
-// Attached reports whether a program is attached.
+// Attached reports whether a program is attached at tc.
 func (a *Attachment) Attached() bool { return a.tc != nil || a.filter }
 
-// Change replaces the old pipeline's programs at the port by another pipeline's; xdp is used if the
-// port is at XDP. At every moment exactly one program processes a frame completely: frames that the
-// old program at XDP has handed over are finished by the old program at tc, which stays attached
-// after the new one until finish is called.
+// Change replaces the attached programs by those of another pipeline. It uses xdp only if the port
+// is at XDP. At every moment exactly one pipeline processes a frame completely. The old tc program
+// stays attached after the new one until finish is called, because it must finish frames that the
+// old XDP program has passed on.
 func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch {
@@ -84,7 +85,8 @@ func (a *Attachment) Change(tc, xdp *ebpf.Program) (finish func(), err error) {
 	return finish, nil
 }
 
-// attachTCX attaches a program before all others, as at XDP, except for the program named After.
+// attachTCX attaches a program to tcx. The program runs before all other programs, as it would at
+// XDP, except the program named After.
 func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	anchor, err := a.first()
 	if err != nil {
@@ -98,7 +100,7 @@ func (a *Attachment) attachTCX(prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// first is the attach position before all other programs except the one named After.
+// first returns the tcx position before all other programs except the one named After.
 func (a *Attachment) first() (link.Anchor, error) {
 	if a.After == "" {
 		return link.Head(), nil
@@ -110,12 +112,12 @@ func (a *Attachment) first() (link.Anchor, error) {
 	return link.AfterProgramByID(there[0]), nil
 }
 
-// attachXDP attaches a program natively. It replaces a program that a switch has put there for the
-// other end of the cable, because this one serves the same purpose.
+// attachXDP attaches a program natively at XDP. It replaces the program that another switch
+// attached for the other end of the cable, because the new program serves the same purpose.
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)
-	for range 3 { // the switch at the other end may be attaching its program again
+	for range 3 { // The switch at the other end may attach its program again in the meantime.
 		if !errors.Is(err, unix.EBUSY) || !removePass(ifindex) {
 			break
 		}
@@ -127,9 +129,9 @@ func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	return l, nil
 }
 
-// Lost reports whether a program was removed from the port from outside ("bpftool link detach", "tc
-// filter del"). Change attaches it again. Checking clsact filters takes time in proportion to their
-// number, so the caller decides whether to check them.
+// Lost reports whether somebody else detached a program from the port ("bpftool link detach", "tc
+// filter del"). Change attaches the program again. Checking clsact filters takes time in proportion
+// to their number, so the caller decides whether to check them.
 func (a *Attachment) Lost(filters bool) (lost bool, err error) {
 	for _, l := range []*link.Link{&a.tc, &a.XDP} {
 		if *l == nil {
@@ -168,17 +170,18 @@ func (a *Attachment) Close() {
 	}
 }
 
-// ---- clsact: the hook of kernels before 6.6 ----
+// clsact is the hook of kernels before 6.6.
 //
-// A filter stays attached when the process that created it dies. It keeps answering reads until the
-// read lease that the program checks has expired; package offload then removes it.
+// A filter stays attached when the process that created it dies. The filter keeps answering reads
+// until the read lease that its program checks has expired. Package offload removes the filter when
+// the next switch starts.
 
-// Priorities of filters. A new program runs before the old one as long as frames of the old one are
-// still in flight.
+// Priorities of clsact filters. A new program runs before the old one as long as frames of the old
+// program are in flight.
 const (
 	filterNew    = 1
 	filterSteady = 2
-	filterLate   = 0xb000 // added to both priorities
+	filterLate   = 0xb000 // added to both priorities if Attachment.Late is set
 )
 
 func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.BpfFilter, error) {
@@ -200,7 +203,7 @@ func (a *Attachment) bpfFilter(priority uint16, prog *ebpf.Program) (*netlink.Bp
 }
 
 // setFilter adds the program to the interface's clsact queueing discipline, which it creates if
-// necessary. finish moves it to the place of the previous program.
+// necessary. finish gives the new filter the priority of the old one.
 func (a *Attachment) setFilter(prog *ebpf.Program) (finish func(), err error) {
 	finish = func() {}
 	switch err := netlink.QdiscAdd(offload.Discipline(a.Ifindex)); {
@@ -261,10 +264,12 @@ func (a *Attachment) removeFilter(priority uint16) error {
 	return netlink.FilterDel(f)
 }
 
-// removeFilters removes the filter, and clsact if it was created with the filter.
+// removeFilters removes the filters of this process. It also removes the clsact queueing discipline
+// if it was created with the filter.
 func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
-		// an error is normal: the interface may be gone, and mostly only one of the filters exists
+		// Errors are normal here: the interface may no longer exist, and usually only one of the
+		// filters exists.
 		_ = a.removeFilter(priority)
 	}
 	a.filter = false

@@ -8,12 +8,12 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// plainDisciplines are the default queueing disciplines of interfaces, and those that only hold
+// plainDisciplines are the default queueing disciplines of interfaces and those that only hold
 // filters.
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact",
 	"ingress"}
 
-// Shaped reports whether somebody has chosen a queueing discipline for an interface.
+// Shaped reports whether somebody configured a queueing discipline on an interface.
 func Shaped(ifindex int) (yes bool, err error) {
 	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
 	disciplines, err := netlinkdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })

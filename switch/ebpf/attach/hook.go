@@ -4,18 +4,20 @@ import (
 	"fmt"
 )
 
-// Hook says where in the kernel the programs of a switch are attached.
+// Hook selects where in the kernel the programs of a switch are attached.
 type Hook int
 
-// The choices.
+// The values of Hook.
 const (
-	// at XDP on ports whose driver runs it natively, except for veth, where tc is as fast and
-	// requires nothing of the peer; otherwise at tc
+	// HookAuto uses XDP on ports whose driver supports it natively, and tc on all other ports. It
+	// uses tc for veth, where tc is as fast and requires nothing of the peer.
 	HookAuto Hook = iota
-	HookTC        // at tc on all ports
-	// at XDP on all ports whose driver runs it natively, veth included; otherwise at tc
+	HookTC        // HookTC uses tc on all ports.
+	// HookXDP uses XDP on all ports whose driver supports it natively, including veth, and tc on
+	// all other ports.
 	HookXDP
-	// at tc on all ports, with clsact filters even if the kernel has tcx, as on kernels before 6.6
+	// HookClsact uses tc on all ports, with clsact filters as on kernels before 6.6, even if the
+	// kernel has tcx.
 	HookClsact
 )
 

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SwitchProgram is the name of a switch's program.
+// SwitchProgram is the name under which a switch's program is attached.
 const SwitchProgram = "netcraq"
 
-// Named is NamedAt for ingress.
+// Named does what NamedAt does, for ingress.
 func Named(ifindex int, names ...string) ([]ebpf.ProgramID, error) {
 	return NamedAt(ebpf.AttachTCXIngress, ifindex, names...)
 }
@@ -25,14 +25,14 @@ func Named(ifindex int, names ...string) ([]ebpf.ProgramID, error) {
 func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.ProgramID, err error) {
 	q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 	if err != nil {
-		if errors.Is(err, unix.EINVAL) { // the error of kernels without tcx
+		if errors.Is(err, unix.EINVAL) { // kernels without tcx return this error
 			err = ebpf.ErrNotSupported
 		}
 		return nil, fmt.Errorf("looking at the programs of interface %d: %w", ifindex, err)
 	}
 	for _, a := range q.Programs {
 		p, err := ebpf.NewProgramFromID(a.ID)
-		if errors.Is(err, unix.ENOENT) { // the program has gone
+		if errors.Is(err, unix.ENOENT) { // the program was detached meanwhile
 			continue
 		}
 		if err != nil {
@@ -47,12 +47,12 @@ func NamedAt(at ebpf.AttachType, ifindex int, names ...string) (out []ebpf.Progr
 	return out, nil
 }
 
-// Detach is DetachAt for ingress.
+// Detach does what DetachAt does, for ingress.
 func Detach(ifindex int, programs ...ebpf.ProgramID) error {
 	return DetachAt(ebpf.AttachTCXIngress, ifindex, programs...)
 }
 
-// DetachAt detaches programs at tcx from an interface if no link holds them.
+// DetachAt detaches programs from tcx of an interface, except programs that a link holds.
 func DetachAt(at ebpf.AttachType, ifindex int, programs ...ebpf.ProgramID) error {
 	for _, id := range programs {
 		p, err := ebpf.NewProgramFromID(id)

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a thread that stays in one network namespace. Interfaces are found, programs
-// attached and packet-outs run on this thread, whichever thread makes the call.
+// Namespace is a thread that stays in one network namespace. The switch finds interfaces, attaches
+// programs and runs packet-outs on this thread, from whichever thread the call comes.
 type Namespace struct {
 	work chan func()
 
-	mu     sync.RWMutex // held for writing when the thread ends
+	mu     sync.RWMutex // locked for writing when the thread ends
 	closed bool
 }
 
 var ErrClosed = errors.New("the switch is closed")
 
-// EnterNamespace makes a thread in the calling thread's network namespace.
+// EnterNamespace starts a thread in the network namespace of the calling thread.
 func EnterNamespace() (*Namespace, error) {
 	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -30,12 +30,13 @@ func EnterNamespace() (*Namespace, error) {
 	return newNamespace(fd)
 }
 
-// newNamespace makes a thread in the network namespace that a file refers to.
+// newNamespace starts a thread in the network namespace to which a file descriptor refers.
 func newNamespace(fd int) (*Namespace, error) {
 	n := &Namespace{work: make(chan func())}
 	entered := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		err := unix.Setns(fd, unix.CLONE_NEWNET)
 		entered <- err
 		if err != nil {

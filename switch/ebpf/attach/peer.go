@@ -15,39 +15,40 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// Peer is the other end of a veth pair of which this switch has one end at XDP. It is prepared as
-// follows:
+// Peer is the other end of a veth pair of which this switch has one end at XDP. The switch prepares
+// the peer in two ways:
 //
-//   - Its sender must complete the data that XDP does not see: it writes checksums and 802.1Q tags
-//     into the frame (tx-checksumming and tx-vlan-offload off).
-//   - It must accept frames from XDP: a veth does so while it polls (NAPI), and it polls if it has
-//     an XDP program itself. A program that passes everything is enough.
+//   - The peer's sender must complete the data that XDP does not see. It writes checksums and
+//     802.1Q tags into the frame (tx-checksumming and tx-vlan-offload off).
+//   - The peer must accept frames from XDP. A veth does so while it polls (NAPI), and it polls if
+//     it has an XDP program itself. A program that passes everything is enough.
 //
 // Release undoes both. If this switch is killed, the kernel and the next switch (package offload)
-// undo them.
+// undo both.
 type Peer struct {
-	Namespace *Namespace // thread in the peer's namespace: one of its own, or the switch's
-	own       bool       // Release must close Namespace
+	Namespace *Namespace // a thread in the peer's namespace; may be the switch's own thread
+	own       bool       // set if Release must close Namespace
 	iface     string
 	ifindex   int
 	settings  *offload.Change
-	program   link.Link // nil if the peer has another program
+	program   link.Link // nil if another program is attached to the peer
 }
 
-// actionPass is XDP_PASS of linux/bpf.h.
+// actionPass is XDP_PASS in linux/bpf.h.
 const actionPass = 2
 
-// passName is the name by which switches recognize each other's programs on peers.
+// passName is the name of the program that a switch attaches to a peer. Other switches recognize it
+// by this name.
 const passName = "netcraq_pass"
 
-// PreparePeer prepares the other end of a veth. Do not call it on the thread of home.
+// PreparePeer prepares the other end of a veth. It must not be called on the thread of home.
 func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, (*Peer).EnsureProgram, offload.TxChecksums, offload.TxVLAN)
 }
 
-// FinishFrames makes the sender at the other end of a veth complete checksums, and therefore split
-// large segments to the interface's MTU, until the peer is released. Do not call it on the thread
-// of home.
+// FinishFrames makes the sender at the other end of a veth complete checksums until the peer is
+// released. The sender then also splits large segments to the interface's MTU. FinishFrames must
+// not be called on the thread of home.
 func FinishFrames(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, func(*Peer) error { return nil }, offload.TxChecksums)
 }
@@ -88,8 +89,8 @@ func preparePeer(home *Namespace, port *netlink.Veth, also func(*Peer) error,
 	return p, nil
 }
 
-// EnsureProgram attaches a program at XDP to the peer if it has none. Call it repeatedly, on the
-// peer's thread, because the program of another switch may disappear.
+// EnsureProgram attaches a program at XDP to the peer if the peer has none. It must be called
+// repeatedly, on the peer's thread, because the program of another switch may disappear.
 func (p *Peer) EnsureProgram() error {
 	l, err := netlink.LinkByIndex(p.ifindex)
 	if err != nil {
@@ -111,14 +112,14 @@ func (p *Peer) EnsureProgram() error {
 	defer prog.Close()
 	p.program, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.ifindex,
 		Flags: link.XDPDriverMode})
-	// EBUSY: another process has just attached one, which suffices
+	// EBUSY means that another process has just attached a program, which suffices.
 	if err != nil && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("attaching a program to the veth's peer %s: %w", p.iface, err)
 	}
 	return nil
 }
 
-// Release restores the peer.
+// Release restores the peer's original settings.
 func (p *Peer) Release() {
 	if p.program != nil {
 		_ = p.program.Close()
@@ -129,15 +130,15 @@ func (p *Peer) Release() {
 	}
 }
 
-// removePass detaches the program that a switch has attached to an interface for the other end, and
-// reports whether there was one.
+// removePass detaches the program that a switch attached to an interface as its peer. It reports
+// whether there was such a program.
 func removePass(ifindex int) bool {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil || l.Attrs().Xdp == nil {
 		return false
 	}
-	// Links identify interfaces only by index, and indices repeat across namespaces. Each of these
-	// programs is loaded for one interface, so its id identifies the link.
+	// Links identify interfaces only by index, and indices repeat across namespaces. A switch loads
+	// each of these programs for one interface only, so the program's id identifies the link.
 	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -159,8 +160,8 @@ func removePass(ifindex int) bool {
 	return false
 }
 
-// findNamespace makes a thread in the network namespace that home knows by an id. It searches the
-// namespaces of processes and the named ones.
+// findNamespace starts a thread in the network namespace that has the id nsid in home. It searches
+// the namespaces of processes and the named namespaces.
 func findNamespace(home *Namespace, nsid int) (*Namespace, error) {
 	var paths []string
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {

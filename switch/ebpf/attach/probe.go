@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe reports why this engine cannot run here: nil if it can, otherwise an error that says what
-// the kernel or the process lacks.
+// Probe reports whether this engine can run here. Its error says what the kernel or the process
+// lacks.
 var Probe = sync.OnceValue(probe)
 
 func probe() error {
-	_ = rlimit.RemoveMemlock() // not needed since Linux 5.11
+	_ = rlimit.RemoveMemlock() // unnecessary since Linux 5.11
 	insns := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: insns,
 		License: "GPL"})
@@ -39,8 +39,8 @@ func probe() error {
 	return nil
 }
 
-// HasTCX reports whether the kernel has the hook tcx, which came with Linux 6.6; clsact does not
-// need it. It queries the loopback interface, and changes nothing.
+// HasTCX reports whether the kernel has the hook tcx (Linux 6.6). It queries the loopback interface
+// and changes nothing.
 var HasTCX = sync.OnceValue(func() bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestProgramsReadBoottime: times in programs, that is leases (their timestamps) and meters, also
-// advance while the machine is suspended.
+// TestProgramsReadBoottime checks that the clock of programs also advances while the machine is
+// suspended. Leases and meters use this clock.
 func TestProgramsReadBoottime(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {

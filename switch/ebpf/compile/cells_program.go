@@ -12,13 +12,14 @@ import (
 // CellsMax is the maximum number of bytes of registers that one run of the cells program copies.
 const CellsMax = 2048
 
-// CellsHeader is the size in bytes of the header that precedes the cells in the cells program's
-// input: offset and length (4 bytes each), a flag that is 1 for a write, and padding.
+// CellsHeader is the size in bytes of the header in front of the cells in the cells program's
+// input. The header contains offset and length (4 bytes each), a flag that is 1 for a write, and
+// padding.
 const CellsHeader = 16
 
-// CellsProgram is a small program that copies between the state and its input, under the packets'
-// locks, so that packets see the control plane's reads and writes of registers and meters as
-// atomic.
+// CellsProgram returns a small program that copies register and meter cells between the state and
+// its input. It holds the packets' locks meanwhile, so the control plane's reads and writes are
+// atomic for packets.
 func CellsProgram(p *memory.Plan, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, emit.TC, f, emit.Settings{})
@@ -80,7 +81,7 @@ func CellsProgram(p *memory.Plan, f emit.Maps) (insns asm.Instructions, err erro
 	return t.Link(main)
 }
 
-// turnIfWriting increments the registers' version if the cells program writes.
+// turnIfWriting emits code that increments the registers' version if the cells program writes.
 func (t *translator) turnIfWriting() {
 	if !t.locks.Versioned() {
 		return

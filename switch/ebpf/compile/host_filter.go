@@ -22,11 +22,11 @@ import (
 // that waits for an answer from that port. Package udpmatch lists the encapsulations that the
 // filter looks into.
 
-// hostFilterStack is the stack offset below which the filter keeps its bytes.
+// hostFilterStack is the stack offset below which the host filter keeps its bytes.
 const hostFilterStack = delivery.SlotOnStack
 
-// hostFilter passes on frames that do not belong to the program. It precedes the program, and skips
-// frames that the program itself has sent here. It uses all registers but Ctx.
+// hostFilter emits the code in front of the program that passes on frames that do not belong to the
+// program. It skips frames that the program itself sent here. It uses all registers but Ctx.
 func (t *translator) hostFilter() {
 	if t.OnlyUDP == 0 {
 		return
@@ -34,7 +34,8 @@ func (t *translator) hostFilter() {
 	ours := t.NewLabel("host.ours")
 	if t.CPUPort != 0 && t.Hook == emit.TC {
 		t.Load(asm.R1, code.Ctx, emit.SKBIfindex, 4)
-		t.Emit(asm.JEq.Imm(asm.R1, memory.Loopback, ours)) // a packet-out
+		// a packet-out always belongs to the program
+		t.Emit(asm.JEq.Imm(asm.R1, memory.Loopback, ours))
 	}
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	t.Emit(udpmatch.Rules{Both: t.OnlyUDP}.Arguments()...)

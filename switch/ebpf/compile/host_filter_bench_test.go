@@ -16,17 +16,17 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkHostFilter measures the cost of sharing an interface for a packet, in nanoseconds, by
-// BPF_PROG_TEST_RUN: the filter by itself, as it precedes a program, with a program that does
-// nothing.
+// BenchmarkHostFilter measures the time per packet, in nanoseconds, that it costs to share an
+// interface with the host. It runs the filter in front of a program that does nothing
+// (BPF_PROG_TEST_RUN).
 func BenchmarkHostFilter(b *testing.B) {
 	for _, h := range []emit.Hook{emit.TC, emit.XDP} {
 		for _, p := range []struct {
 			name string
 			port uint16
 		}{{"nothing", 0}, {"filter", 20035}} {
-			// no CPU port, because the kernel runs the program on the loopback interface, which
-			// stands for it
+			// There is no CPU port, because the kernel runs the program on the loopback interface,
+			// which stands for the CPU port.
 			t := newTranslator(&memory.Plan{}, h, emit.Maps{}, emit.Settings{OnlyUDP: p.port})
 			filter := t.WriteFunction("filter", func() {
 				t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
@@ -63,7 +63,7 @@ func BenchmarkHostFilter(b *testing.B) {
 	}
 }
 
-// benchFrame is a frame with an IP packet of a protocol, with 16 bytes of payload.
+// benchFrame returns a frame with an IP packet of a protocol and 16 bytes of payload.
 func benchFrame(protocol uint8, to uint16) []byte {
 	return udptest.Packet{EthernetDst: net.HardwareAddr{2, 0, 0, 0, 0, 0},
 		EthernetSrc: net.HardwareAddr{2, 0, 0, 0, 0, 9},

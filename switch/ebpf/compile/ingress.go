@@ -10,11 +10,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// entry is the program for a frame that has arrived on an interface.
+// entry emits the program for a frame that has arrived on an interface.
 func (t *translator) entry() {
 	drop := "ingress.drop"
 	if t.Refused && t.Maps.Paths {
-		// for tests: the verifier refuses this read of an uninitialized register
+		// For tests, the verifier must refuse this read of an uninitialized register.
 		t.Emit(asm.Mov.Reg(asm.R0, code.Temp))
 	}
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1))
@@ -57,8 +57,8 @@ func (t *translator) entry() {
 	t.DropFrame(emit.VerdictDrop)
 }
 
-// startPacket initializes the PHV for a packet that has just arrived. A packet that is parsed again
-// joins after the code that takes in a packet-out, because it already is a frame.
+// startPacket emits code that initializes the PHV for a packet that has just arrived. A packet that
+// is parsed again skips the code that loads a packet-out, because it already is a frame.
 func (t *translator) startPacket(reinjects bool, drop string) {
 	ifindex := emit.SKBIfindex
 	if t.Hook == emit.XDP {
@@ -86,12 +86,12 @@ func (t *translator) startPacket(reinjects bool, drop string) {
 	t.Store(code.PHV, memory.PHVLen, asm.R4, 4)
 	t.Store(code.PHV, memory.PHVInLen, asm.R4, 4)
 
-	if t.Maps.Tap != 0 { // (a packet that comes back is tapped again)
+	if t.Maps.Tap != 0 { // A packet that passes the program again is copied to the tap again.
 		t.delivery.TapFrame(memory.TapIn, func(dst asm.Register) { t.Load(dst, code.PHV, memory.PHVPort, 4) })
 		t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
 	}
 
-	// A packet starts with no header valid and all metadata 0.
+	// A packet starts with all headers invalid and all metadata 0.
 	t.zeroMetadata()
 	t.Zero(code.PHV, memory.PHVHit, 8)
 	t.Store(code.PHV, memory.PHVLength, asm.R4, 4)
@@ -104,7 +104,7 @@ func (t *translator) startPacket(reinjects bool, drop string) {
 	}
 }
 
-// loadFrame reads the bytes that the parser may look at into the PHV.
+// loadFrame emits code that copies the bytes that the parser may read from the frame into the PHV.
 func (t *translator) loadFrame(drop string) {
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
@@ -121,8 +121,8 @@ func (t *translator) loadFrame(drop string) {
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
 }
 
-// resumePoints are the points at which packets that XDP has passed to tc continue, except for
-// packets that are to be copied.
+// resumePoints emits the points at which tc continues packets from XDP, except for packets that
+// must be copied.
 func (t *translator) resumePoints(drop string) {
 	if t.Hook != emit.TC || t.Maps.Resume == 0 {
 		return

@@ -7,8 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// zeroMetadata sets all metadata to 0 that may be read before it is set. Unless ingress is compiled
-// by its paths, that is unknown, and zeroMetadata clears all metadata.
+// zeroMetadata emits code that clears the metadata that the program may read before setting it.
+// This set is only known if ingress is compiled path by path. Otherwise zeroMetadata clears all
+// metadata.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7
 	if t.live == nil {

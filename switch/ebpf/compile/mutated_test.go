@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// bases are the programs that are mutated.
+// bases returns the programs that the tests mutate.
 func bases(t testing.TB) (out [][]byte) {
 	t.Helper()
 	names, err := filepath.Glob("../testdata/*.json")
@@ -37,8 +37,8 @@ func bases(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// take parses a program and does all of VERIFY's work that needs no kernel, for both engines. The
-// interpreter also makes a pipeline, and processes a frame.
+// take parses a program and does the part of VERIFY that needs no kernel, for both engines. The
+// interpreter also processes a frame.
 func take(text []byte) (accepted bool) {
 	prog, err := bmv2json.Parse(text)
 	if err != nil {
@@ -68,7 +68,7 @@ func take(text []byte) (accepted bool) {
 	return err == nil
 }
 
-// tryMutated mutates a program, and reports panics as failures.
+// tryMutated mutates a program and passes it to take. A panic fails the test.
 func tryMutated(t *testing.T, base []byte, seed uint64) (accepted bool) {
 	t.Helper()
 	var doc any
@@ -77,7 +77,7 @@ func tryMutated(t *testing.T, base []byte, seed uint64) (accepted bool) {
 	}
 	mutation.Document(doc, rand.New(rand.NewPCG(seed, 0)))
 	text, err := json.Marshal(doc)
-	if err != nil { // the document contains itself
+	if err != nil { // The mutation made the document contain itself.
 		return false
 	}
 	defer func() {
@@ -90,7 +90,8 @@ func tryMutated(t *testing.T, base []byte, seed uint64) (accepted bool) {
 
 var mutatedPrograms = flag.Int("mutated-programs", 0, "how many programs TestMutatedPrograms makes; 0: as many as go into 2 s")
 
-// TestMutatedPrograms: a program is parsed, planned and translated, or refused with an error.
+// TestMutatedPrograms checks that each mutated program is either translated or refused with an
+// error.
 func TestMutatedPrograms(t *testing.T) {
 	all := bases(t)
 	tried, accepted := 0, 0
@@ -111,7 +112,7 @@ func TestMutatedPrograms(t *testing.T) {
 	t.Logf("%d mutated programs, %d accepted", tried, accepted)
 }
 
-// FuzzPrograms is TestMutatedPrograms without a limit on its time.
+// FuzzPrograms does what TestMutatedPrograms does, without a time limit.
 func FuzzPrograms(f *testing.F) {
 	all := bases(f)
 	for i := range all {
@@ -120,7 +121,7 @@ func FuzzPrograms(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, which uint8) { tryMutated(t, all[int(which)%len(all)], seed) })
 }
 
-// TestMalformedPrograms: the data that the engine plans with is checked before planning.
+// TestMalformedPrograms checks that NewPlan validates the data that it plans with.
 func TestMalformedPrograms(t *testing.T) {
 	const program = `{"__meta__": {"version": [2, 23]},
 		"header_types": [{"name": "s", "id": 0, "fields": [["egress_spec", 9, false], ["%s", 9, false]]}],

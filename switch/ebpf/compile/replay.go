@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EmptyProgram is a program that drops every frame; if Maps.Replay is set it first restores the
-// frame, like a program that runs repeatedly on one frame.
+// EmptyProgram returns a program that drops every frame. If Maps.Replay is set, the program first
+// restores the frame, as a program does that runs repeatedly on one frame.
 func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructions, err error) {
 	defer ir.Catch(&err)
 	t := newTranslator(p, h, f, emit.Settings{})
@@ -22,8 +22,9 @@ func EmptyProgram(p *memory.Plan, h emit.Hook, f emit.Maps) (insns asm.Instructi
 	return main.Assemble(true)
 }
 
-// restoreFrame sets the frame to its state at the start of each run. Each CPU has a program of its
-// own, so no other CPU increments the numbers.
+// restoreFrame emits code that restores the frame's contents at the start of each run and
+// increments the numbers in it. Each CPU has its own program, so no other CPU increments these
+// numbers.
 func (t *translator) restoreFrame() {
 	if t.Maps.Replay == 0 {
 		return

@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// Support is this engine's support for a construct of v1model.
+// Support describes whether this engine supports a construct of v1model.
 type Support struct {
 	Construct string
-	How       string // how the engine implements it; "" if it is refused
+	How       string // how the engine implements the construct; "" if the engine refuses it
 }
 
 // allPrimitives are the primitives that p4c writes for v1model.
@@ -25,8 +25,8 @@ var allPrimitives = []string{
 	"count", "register_read", "register_write",
 }
 
-// Supported lists the constructs that the engine supports and refuses. The primitives come from the
-// translator's own table; the rest is from its refusals.
+// Supported lists the constructs that the engine supports and those that it refuses. The primitives
+// come from the translator's own table, and the refused constructs from its refusals.
 func Supported() []Support {
 	var run, refused []string
 	for _, p := range allPrimitives {
@@ -48,7 +48,7 @@ func Supported() []Support {
 	return append(rows, supported...)
 }
 
-// supported lists the other supported constructs, besides primitives.
+// supported lists the supported constructs other than primitives.
 var supported = []Support{
 	{"Exact keys of at most 12 bits in all", memory.LookupArray.String()},
 	{"Exact keys", memory.LookupHash.String()},

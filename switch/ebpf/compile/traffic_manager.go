@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// replicateClone sends a clone to the ports of its session, as multicast does with the replicas of
-// a group.
+// replicateClone emits code that sends a clone to each port of its clone session, as multicast does
+// for the replicas of a group.
 func (t *translator) replicateClone() {
 	t.Load(asm.R1, code.PHV, t.Requests.Session, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxSessions, "ingress.drop"), asm.Mov.Reg(code.Entry, asm.R1))
@@ -30,10 +30,11 @@ func (t *translator) replicateClone() {
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"))
 	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
 	t.replicate(0)
-	t.Jump("ingress.drop") // the copies have been sent; this is the original
+	t.Jump("ingress.drop") // All copies have been sent, so the original packet ends here.
 }
 
-// afterIngress is BMv2's traffic manager: it sends several copies, one copy or none through egress.
+// afterIngress emits BMv2's traffic manager, which sends no copy, one copy or several copies of a
+// packet through egress.
 func (t *translator) afterIngress() {
 	t.delivery.AfterRequests()
 	last := t.NewLabel("last")
@@ -53,8 +54,8 @@ func (t *translator) afterIngress() {
 	t.delivery.SendFrame(false)
 }
 
-// multicast makes the copies of a packet whose group is not 0. The last of them needs no clone of
-// the frame: it continues at the label last, as the one copy of a packet without a group does.
+// multicast emits code that copies a packet whose multicast group is not 0. The last copy needs no
+// clone of the frame. It continues at the label last, as a packet without a group does.
 func (t *translator) multicast(last string) {
 	unicast, one, grp := t.NewLabel("unicast"), t.NewLabel("one"), t.Layout.Field(t.Std.McastGroup)
 	t.Load(asm.R1, code.PHV, grp.Off, grp.Size)
@@ -66,7 +67,7 @@ func (t *translator) multicast(last string) {
 	t.Store(code.PHV, memory.PHVGroup, asm.R3, 8)
 	t.Load(asm.R3, code.PHV, memory.PHVGroup, 4)
 	t.Emit(asm.JEq.Imm(asm.R3, 0, "ingress.drop"), asm.JEq.Imm(asm.R3, 1, one))
-	// captured frames are not sent, so XDP need not clone them
+	// In tests, captured frames are not sent, so XDP need not clone them.
 	if t.Hook == emit.XDP && !t.Captured {
 		t.delivery.PassToTC(delivery.ResumeCopies, emit.XDPDrop)
 	} else {
@@ -90,8 +91,8 @@ func (t *translator) multicast(last string) {
 	t.Bind(unicast)
 }
 
-// replicate makes the copies for the word in PHVGroup (number of replicas, and where they start),
-// except for the last one.
+// replicate emits code that makes the copies of a multicast group except for the last `last`
+// copies. The word in PHVGroup contains the number of replicas and where they start.
 func (t *translator) replicate(last int32) {
 	t.headers.SettleAll()
 	at := t.Snapshot
@@ -111,8 +112,8 @@ func (t *translator) replicate(last int32) {
 
 const instanceReplication = 5
 
-// replica is the function that makes one copy. bpf_loop calls it with the copy's number and the two
-// words that multicast left on the stack.
+// replica emits the function that makes one copy. bpf_loop calls it with the copy's number and a
+// pointer to the two words that replicate left on the stack.
 func (t *translator) replica() {
 	next := "replica.next"
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))
@@ -135,7 +136,8 @@ func (t *translator) replica() {
 	t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// queueDepths sets the depths that the program reads, to the last count for the packet's port.
+// queueDepths emits code that sets the queue depths that the program reads. It uses the last count
+// for the packet's port.
 func (t *translator) queueDepths() {
 	if !t.ReadsQueueDepth() {
 		return
@@ -157,7 +159,7 @@ func (t *translator) queueDepths() {
 	}
 }
 
-// restoreSnapshot restores the fields that the egress of a previous copy has changed.
+// restoreSnapshot emits code that restores the fields that the egress of the previous copy changed.
 func (t *translator) restoreSnapshot() {
 	at := t.Snapshot
 	for _, s := range t.Saved {
@@ -166,8 +168,8 @@ func (t *translator) restoreSnapshot() {
 	}
 }
 
-// toReplica makes the packet the copy of the replica whose number is in R1: its port and its
-// instance.
+// toReplica emits code that turns the packet into the copy of the replica whose number is in R1. It
+// sets the egress port and the instance.
 func (t *translator) toReplica(none string) {
 	t.Emit(asm.JGE.Imm(asm.R1, memory.MaxReplicas, none), asm.LSh.Imm(asm.R1, 3))
 	t.StateAddress(asm.R2, t.Replicas)
@@ -178,12 +180,12 @@ func (t *translator) toReplica(none string) {
 	t.SetStandard(t.Std.EgressRid, asm.R1)
 }
 
-// egress is the function that takes one copy through the egress pipeline and writes its headers
-// into the frame.
+// egress emits the function that passes one copy through the egress pipeline and writes the copy's
+// headers into the frame.
 func (t *translator) egress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
-	// Packets wait only after the program, in the queue of the port's interface. So the time spent
-	// waiting is 0 here.
+	// Packets wait only after the program, in the queue of the port's interface. So the queueing
+	// time is 0 here.
 	t.StoreTimestamp(t.Std.EnqTimestamp)
 	for _, r := range []bmv2json.FieldRef{t.Std.DeqTimedelta, t.Std.Queue} {
 		if !r.IsZero() && t.Reads(r) {
@@ -192,7 +194,7 @@ func (t *translator) egress() {
 	}
 	t.queueDepths()
 	t.StoreTimestamp(t.Std.EgressTime)
-	// Set a port other than the drop port, so that the packet is dropped only if egress says so.
+	// The initial port differs from the drop port, so the packet is dropped only if egress says so.
 	t.SetStandardConstant(t.Std.EgressSpec, t.DropPort+1)
 	t.Load(asm.R1, code.PHV, memory.PHVLength, 4)
 	t.SetStandard(t.Std.PacketLength, asm.R1)
@@ -202,8 +204,8 @@ func (t *translator) egress() {
 	t.finishEgress("egress.drop")
 }
 
-// finishEgress emits the end of a function that has run the egress pipeline: the requested clone,
-// the drop verdict, checksums and headers.
+// finishEgress emits the end of a function that has run the egress pipeline. It handles the
+// requested clone, the drop verdict, checksums and headers.
 func (t *translator) finishEgress(drop string) {
 	t.delivery.AfterEgressPipeline()
 	spec := t.Layout.Field(t.Std.EgressSpec)
@@ -223,14 +225,14 @@ func (t *translator) finishEgress(drop string) {
 	t.Emit(asm.Mov.Imm(asm.R0, emit.VerdictDrop), asm.Return())
 }
 
-// afterEgress is the function at tc that continues where XDP left a packet after the egress
+// afterEgress emits the function at tc that continues a packet that XDP passed on after the egress
 // pipeline.
 func (t *translator) afterEgress() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))
 	t.finishEgress("leave.drop")
 }
 
-// writeHeaders is the function at tc that writes the headers of a frame that has passed egress at
+// writeHeaders emits the function at tc that writes the headers of a frame that passed egress at
 // XDP.
 func (t *translator) writeHeaders() {
 	t.Emit(asm.Mov.Reg(code.Ctx, asm.R1), asm.Mov.Reg(code.PHV, asm.R2))

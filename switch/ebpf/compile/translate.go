@@ -10,21 +10,24 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Translate writes the whole program. striped reports whether it supports stripes and seldom takes
-// all of them. If so, it may run in any mode (locking/stripes.go), otherwise in ModeOne.
+// Translate translates the whole program. striped reports whether the program supports stripes and
+// rarely locks all of them. If so, it may run in any locking mode (locking/stripes.go), otherwise
+// only in ModeOne.
 func Translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) (insns asm.Instructions,
 	striped bool, err error) {
 	defer ir.Catch(&err)
 	for variants := paths.MostVariants; ; variants /= 2 {
 		insns, striped, err = translate(p, h, f, s, variants)
-		// A program that is compiled by its paths can become longer than the reach of a jump.
+		// A program that is compiled path by path can become longer than a jump reaches. Fewer
+		// variants make it shorter.
 		if err != nil || !f.Paths || len(insns) <= paths.FarthestJump || variants == 1 {
 			return insns, striped, err
 		}
 	}
 }
 
-// translate writes the program, with at most the given number of variants of a place.
+// translate translates the program. A program compiled path by path gets at most the given number
+// of variants of each place.
 func translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings,
 	variants int) (insns asm.Instructions, striped bool, err error) {
 	t := newTranslator(p, h, f, s)

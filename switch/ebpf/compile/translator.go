@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/paths"
 )
 
-// translator turns a planned program into instructions for one hook.
+// translator translates a planned program to instructions for one hook.
 type translator struct {
 	*emit.Emitter
 	locks    *locking.Locks
@@ -19,7 +19,8 @@ type translator struct {
 	delivery *delivery.Delivery
 	headers  *headers.Headers
 	control  *control.Control
-	live     *paths.FieldSet // fields that ingress reads before setting them; nil: all
+	// fields that ingress reads before setting them; nil stands for all fields
+	live *paths.FieldSet
 }
 
 func newTranslator(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) *translator {

@@ -9,7 +9,8 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// StoreValue stores a number into a field of up to 64 bits, truncated to its width.
+// StoreValue emits code that stores a number into a field of up to 64 bits, truncated to the
+// field's width.
 func (w *Writer) StoreValue(p Place, v *Value) {
 	v = And(v, Const(Ones(p.Width)))
 	if v.op == vConst {
@@ -21,7 +22,7 @@ func (w *Writer) StoreValue(p Place, v *Value) {
 			return
 		}
 	}
-	// A condition becomes two stores of constants, which keeps it out of the registers.
+	// A condition becomes two stores of constants, so it needs no register.
 	if v.op == vSelect && v.a.op == vConst && v.b.op == vConst && v.a.k <= 0x7fffffff &&
 		v.b.k <= 0x7fffffff {
 		yes, no, end := w.NewLabel("yes"), w.NewLabel("no"), w.NewLabel("end")
@@ -37,7 +38,7 @@ func (w *Writer) StoreValue(p Place, v *Value) {
 	w.Store(code.PHV, p.Off, w.Compute(v, 0), p.Size)
 }
 
-// AssignTo emits dst = src, truncated to dst's width.
+// AssignTo emits dst = src, truncated to the width of dst.
 func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	if dst.LastElement {
 		Refuse(src.Path, "assigning to the last element of a stack")
@@ -56,8 +57,8 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	for i := range words {
 		words[i] = And(t.Word(src, i), Const(Ones(min(64, dst.Width-64*i))))
 	}
-	// Compute as many words as fit in the registers before storing any. A word that does not change
-	// needs no computing or storing.
+	// The code computes as many words as fit into the registers before it stores any. It does not
+	// compute or store words that do not change.
 	var moved []int
 	for i, w := range words {
 		if !w.same(t.WordOfPlace(dst, i)) {
@@ -66,8 +67,8 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	}
 	at := func(i int) int { return dst.Off + (n-1-i)*8 }
 	if len(moved) > 3 && readsAnyOf(words, dst.Off, n*8) {
-		// compute into scratch memory first, because a word may be needed after it has been
-		// overwritten
+		// Compute into scratch memory first, because a word may be needed after it has been
+		// overwritten.
 		at := t.words(n)
 		for i, w := range words {
 			t.ComputeSwapped(w, 0)
@@ -91,7 +92,7 @@ func (t *Writer) AssignTo(dst Place, src *bmv2json.Expr) {
 	}
 }
 
-// ComputeSwapped computes a word of a wide field in the byte order of memory.
+// ComputeSwapped emits code that computes a word of a wide field in memory byte order.
 func (t *Writer) ComputeSwapped(v *Value, d int) {
 	if v.op == vConst {
 		v = Const(reverse(v.k))

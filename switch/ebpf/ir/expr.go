@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// WordsOf is how many 64-bit words hold width bits.
+// WordsOf returns the number of 64-bit words that hold width bits.
 func WordsOf(width int) int { return (width + 63) / 64 }
 
 // WideExpr reports whether the value of a data expression may need more than 64 bits.
@@ -16,10 +16,11 @@ func WideExpr(e *bmv2json.Expr) bool {
 	return !fits
 }
 
-// number is the value of an expression whose range fits 64 bits; otherwise its low 64 bits.
+// number returns the value of an expression whose range fits into 64 bits. For any other expression
+// it returns the low 64 bits.
 func (w *Writer) number(e *bmv2json.Expr) *Value { return w.Word(e, 0) }
 
-// Index is the value of an expression that is an index or the amount of a shift.
+// Index returns the value of an expression that is an index or a shift amount.
 func (w *Writer) Index(e *bmv2json.Expr) *Value {
 	if WideExpr(e) {
 		Refuse(e.Path, "an index or amount of more than 64 bits")
@@ -27,8 +28,8 @@ func (w *Writer) Index(e *bmv2json.Expr) *Value {
 	return w.number(e)
 }
 
-// Word is the i-th 64-bit word, from the least significant on, of an expression's value in
-// unbounded two's complement.
+// Word returns the i-th 64-bit word of an expression's value in unbounded two's complement. Word 0
+// is the least significant.
 func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	if i > 0 && !WideExpr(e) {
 		if interval.OfExpr(e).Within(interval.U64) {
@@ -72,7 +73,7 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	case bmv2json.OpBitAnd:
 		for _, side := range []*bmv2json.Expr{e.Left, e.Right} {
 			if side.Op == bmv2json.OpConst && interval.Word(side.Const, i) == 0 {
-				return Const(0) // the other side may have no such word
+				return Const(0) // The word exists only on one side.
 			}
 		}
 		return And(w.Word(e.Left, i), w.Word(e.Right, i))
@@ -127,7 +128,8 @@ func (w *Writer) Word(e *bmv2json.Expr, i int) *Value {
 	return nil
 }
 
-// ConstantOf reports the value of a constant that is not negative and below limit.
+// ConstantOf returns the value of an expression that is a constant from 0 to limit-1. It returns
+// false for any other expression.
 func ConstantOf(e *bmv2json.Expr, limit int64) (int, bool) {
 	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || e.Const.Cmp(big.NewInt(limit)) >= 0 {
 		return 0, false
@@ -202,7 +204,7 @@ func (w *Writer) saturate(e *bmv2json.Expr) *Value {
 	return nil
 }
 
-// PlaceOf returns the place of a field expression.
+// PlaceOf returns the Place of a field expression.
 func (w *Writer) PlaceOf(e *bmv2json.Expr) Place {
 	switch e.Op {
 	case bmv2json.OpField:
@@ -237,7 +239,7 @@ func (w *Writer) PlaceOf(e *bmv2json.Expr) Place {
 	return Place{}
 }
 
-// WordOfPlace is the i-th 64-bit word of a field, the lowest first.
+// WordOfPlace returns the i-th 64-bit word of a field. Word 0 is the lowest.
 func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	n := WordsOf(p.Width)
 	var v *Value
@@ -267,7 +269,7 @@ func (w *Writer) WordOfPlace(p Place, i int) *Value {
 }
 
 // Condition translates an expression of type bool. The right side of "and" and "or" is evaluated
-// only if the left one does not decide, because neither has side effects.
+// only if the left side does not decide, which is allowed because neither side has side effects.
 func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	switch e.Op {
 	case bmv2json.OpBool:
@@ -313,7 +315,7 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 			}
 			return c
 		}
-		// unions are equal if the same member is valid in both, and is equal
+		// Two unions are equal if the same member is valid in both, and this member is equal.
 		if e.Left.Type == bmv2json.TypeUnion {
 			a, b, c := w.UnionOf(e.Left), w.UnionOf(e.Right), never
 			for i := range min(len(a.Headers), len(b.Headers)) {
@@ -364,8 +366,8 @@ func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
 		}
 		return c
 	}
-	// Compare from the most significant word down: either a word decides, or it is equal and the
-	// lower words decide.
+	// The comparison starts at the most significant word. Either this word decides, or both sides'
+	// words are equal and lower words decide.
 	strict := map[compareOp]compareOp{cmpLt: cmpLt, cmpLe: cmpLt, cmpGt: cmpGt, cmpGe: cmpGt}[op]
 	c := Compare(op, w.Word(e.Left, 0), w.Word(e.Right, 0), n == 1 && signed)
 	for i := 1; i < n; i++ {
@@ -376,8 +378,8 @@ func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
 	return c
 }
 
-// headersEqual compares as BMv2 does: two headers are equal if both are valid and all their fields
-// are equal; two invalid headers are not equal.
+// headersEqual compares headers as BMv2 does. Two headers are equal if both are valid and all their
+// fields are equal. Two invalid headers are not equal.
 func (w *Writer) headersEqual(a, b *bmv2json.Header, path string) *Condition {
 	if a.Type != b.Type {
 		return never

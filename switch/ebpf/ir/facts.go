@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Facts are what is known about a packet's fields at one place of a program, by the field's place
-// in the PHV: fields of up to 64 bits, and the bytes that say whether headers are valid. A field
-// that is not among them may have any value. Facts are immutable.
+// Facts has what is known about a packet's fields at one point of a program. Its keys are offsets
+// in the PHV, of fields of up to 64 bits and of the bytes with the validity of headers. A field
+// that is not in Facts may have any value. Facts are immutable.
 type Facts map[int]Fact
 
 // Fact is what is known about a field.
 type Fact struct {
-	Known bool     // the field has the value Value
-	Value uint64   // if Known is set
-	Not   []uint64 // values that it cannot have, in order, if Known is not set
+	Known bool     // if set, the field has the value Value
+	Value uint64   // valid if Known is set
+	Not   []uint64 // if Known is not set, values that the field cannot have, in ascending order
 }
 
-// mostExcluded bounds how many excluded values are remembered for a field.
+// mostExcluded is the largest number of excluded values that a Fact has.
 const mostExcluded = 16
 
-// With returns what is known after a field got a value.
+// With returns the facts after a field was set to a value.
 func (f Facts) With(off int, value uint64) Facts {
 	g := f.clone()
 	g[off] = Fact{Known: true, Value: value}
 	return g
 }
 
-// Without returns what is known after fields may have got any value.
+// Without returns the facts after fields may have been set to any value.
 func (f Facts) Without(offs ...int) Facts {
 	for _, off := range offs {
 		if _, ok := f[off]; ok {
@@ -61,7 +61,7 @@ func (f Facts) Only(of func(off int) bool) Facts {
 	return g
 }
 
-// Join returns what is known if either f or g holds.
+// Join returns the facts that hold if f holds or if g holds.
 func (f Facts) Join(g Facts) Facts {
 	out := Facts{}
 	for off, k := range f {
@@ -81,7 +81,7 @@ func (f Facts) Join(g Facts) Facts {
 	return out
 }
 
-// excluded returns the values that either of two facts mentions.
+// excluded returns the excluded values (Not) of k or, if k is a known value, those of l.
 func (k Fact) excluded(l Fact) []uint64 {
 	if k.Known {
 		return l.Not
@@ -112,7 +112,7 @@ func (f Facts) Implies(g Facts) bool {
 	return true
 }
 
-// Key returns a string that differs for different facts.
+// Key returns a string that identifies f.
 func (f Facts) Key() string {
 	var b strings.Builder
 	for _, off := range slices.Sorted(maps.Keys(f)) {
@@ -125,8 +125,8 @@ func (f Facts) Key() string {
 	return b.String()
 }
 
-// Assume returns the facts, extended by what is known if a condition holds or, with holds false, if
-// it does not.
+// Assume returns f and the facts that follow if c holds. If holds is false, it returns the facts
+// that follow if c does not hold.
 func (f Facts) Assume(c *Condition, holds bool) Facts {
 	switch c.op {
 	case cNot:
@@ -162,12 +162,12 @@ func (f Facts) Assume(c *Condition, holds bool) Facts {
 	return f
 }
 
-// Holds reports whether a condition is known to be true, or known to be false.
+// Holds reports whether a condition is true. known is false if that depends on the packet.
 func (c *Condition) Holds() (holds, known bool) {
 	return c.op == cTrue, c.op == cTrue || c.op == cFalse
 }
 
-// load is a number in the PHV, or the constant that it is known to be.
+// load returns a number in the PHV, or the constant that this number is known to be.
 func (w *Writer) load(off, size, width int) *Value {
 	k, ok := w.Facts[off]
 	if ok && k.Known {
@@ -186,5 +186,5 @@ func (w *Writer) read(off int) {
 	}
 }
 
-// EveryField is OnRead's argument if the field that is read is not known.
+// EveryField is the argument of OnRead if it is not known which field is read.
 const EveryField = -1

@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// TestFacts makes random facts about two fields, and checks them with every packet. A join of facts
-// must hold for packets of both. If facts imply others, the others must hold where the facts do.
-// Assuming a condition must not exclude a packet for which the condition is true.
+// TestFacts creates random facts about two fields, and checks them with every packet. A join of two
+// sets of facts must hold for the packets of both sets. If one set of facts implies another set,
+// the implied facts must hold for the same packets. Assuming a condition must not exclude a packet
+// for which the condition is true.
 func TestFacts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const values = 4

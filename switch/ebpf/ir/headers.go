@@ -5,12 +5,12 @@ import (
 )
 
 // The header of an expression is mostly known when the program is loaded. An exception is an
-// element of a stack whose index is known only at run time. Stacks have few elements, so the code
-// of a read selects among all of them, and the code of a write branches to the selected one. As in
-// the interpreter, a read beyond the stack returns 0, and a write does nothing.
+// element of a stack whose index is known only at run time. Stacks have few elements. So the code
+// of a read selects among all elements, and the code of a write branches to the selected element.
+// As in the interpreter, a read beyond the stack returns 0, and a write beyond it does nothing.
 
-// HeadersOf lists the headers that an expression may stand for, and the index among them; without
-// an index it is the only one.
+// HeadersOf returns the headers that an expression may stand for, and the index that selects one of
+// them. If index is nil, there is only one header.
 func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Value) {
 	var at *bmv2json.Expr
 	switch {
@@ -38,7 +38,7 @@ func (w *Writer) HeadersOf(e *bmv2json.Expr) (list []*bmv2json.Header, index *Va
 	return list, w.Index(at)
 }
 
-// chosen is HeadersOf for one side of a choice, with an index that always selects one of the
+// chosen does what HeadersOf does for one side of a choice. The index always selects one of the
 // headers.
 func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	list, index := w.HeadersOf(e)
@@ -51,7 +51,7 @@ func (w *Writer) chosen(e *bmv2json.Expr) ([]*bmv2json.Header, *Value) {
 	return list, index
 }
 
-// unionsOf is HeadersOf for header unions.
+// unionsOf does what HeadersOf does, for header unions.
 func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index *Value) {
 	switch {
 	case e.Op == bmv2json.OpUnion:
@@ -67,7 +67,8 @@ func (w *Writer) unionsOf(e *bmv2json.Expr) (list []*bmv2json.HeaderUnion, index
 	return list, w.Index(e.Right)
 }
 
-// headerOf is the header that an expression stands for, if that is known.
+// headerOf returns the header that an expression stands for. It refuses an expression whose header
+// is only known at run time.
 func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
 	list, index := w.HeadersOf(e)
 	if index != nil {
@@ -76,7 +77,7 @@ func (w *Writer) headerOf(e *bmv2json.Expr) *bmv2json.Header {
 	return list[0]
 }
 
-// UnionOf is headerOf for header unions.
+// UnionOf does what headerOf does, for header unions.
 func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	list, index := w.unionsOf(e)
 	if index != nil {
@@ -85,11 +86,11 @@ func (w *Writer) UnionOf(e *bmv2json.Expr) *bmv2json.HeaderUnion {
 	return list[0]
 }
 
-// Valid is 1 if a header is valid, and otherwise 0.
+// Valid returns a value that is 1 if a header is valid, and otherwise 0.
 func (w *Writer) Valid(h *bmv2json.Header) *Value { return w.load(w.phv.Validity(h), 1, 1) }
 
-// validity is 1 if a header is valid; with an index, the header is the one in the list that the
-// index selects.
+// validity returns the condition that a header is valid. If index is not nil, it selects the header
+// in list.
 func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
 	valid := func(h *bmv2json.Header) *Condition {
 		return Compare(CmpNe, w.load(w.phv.Validity(h), 1, 1), Const(0), false)
@@ -104,7 +105,7 @@ func (w *Writer) validity(list []*bmv2json.Header, index *Value) *Condition {
 	return c
 }
 
-// indexedWord is a word of a field of the header that the index selects.
+// indexedWord returns word i of a field of the header that the index selects.
 func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	v := Const(0)
 	for n := len(elements) - 1; n >= 0; n-- {
@@ -113,8 +114,8 @@ func (w *Writer) indexedWord(elements []Place, index *Value, i int) *Value {
 	return v
 }
 
-// Each emits the code of do for the one of n that the index selects; beyond emits the code for any
-// other index.
+// Each emits code that branches on the index, with the code of do for each index below n. For any
+// other index, the code of beyond runs.
 func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	if index == nil {
 		do(0)
@@ -135,8 +136,8 @@ func (w *Writer) Each(n int, index *Value, do func(int), beyond func()) {
 	w.Bind(end)
 }
 
-// places are the possible places of the field that an expression stands for: with an index, one for
-// each header.
+// places returns the possible places of the field that an expression stands for, and the index that
+// selects one of them. If index is nil, there is only one place.
 func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	if e.Op != bmv2json.OpAccessField {
 		return []Place{w.PlaceOf(e)}, nil
@@ -152,21 +153,21 @@ func (w *Writer) places(e *bmv2json.Expr) (list []Place, index *Value) {
 	return list, index
 }
 
-// ToPlace emits the code of do for the place of an expression, or nothing if that is beyond a
-// stack.
+// ToPlace emits the code of do for the place of an expression. At run time, the code does nothing
+// if the index is beyond the stack.
 func (w *Writer) ToPlace(e *bmv2json.Expr, do func(Place)) {
 	list, index := w.places(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
-// ToHeader is ToPlace for headers.
+// ToHeader does what ToPlace does, for headers.
 func (w *Writer) ToHeader(e *bmv2json.Expr, do func(*bmv2json.Header)) {
 	list, index := w.HeadersOf(e)
 	w.Each(len(list), index, func(i int) { do(list[i]) }, nil)
 }
 
-// StackElements are the headers of each element of a stack (one, or the members of a union), and
-// the place of the count of those in use.
+// StackElements returns the headers of each element of a stack: one header, or the members of a
+// union. It also returns the offset of the stack's count of elements in use.
 func (w *Writer) StackElements(e *bmv2json.Expr) (elements [][]*bmv2json.Header, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {

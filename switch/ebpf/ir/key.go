@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// KeyWord returns a 64-bit word of a table key's field, the lowest first. A field of a header that
-// is not valid counts as 0, as in BMv2.
+// KeyWord returns word i of a table key's field. Word 0 is the lowest. A field of an invalid header
+// counts as 0, as in BMv2.
 func (w *Writer) KeyWord(k *bmv2json.Key, i int) *Value {
 	var v *Value
 	if k.Field.IsValidity() {
@@ -27,7 +27,8 @@ func (w *Writer) KeyWord(k *bmv2json.Key, i int) *Value {
 	return v
 }
 
-// SplitKey splits a concatenation of parts, each padded to whole bytes, into words.
+// SplitKey splits a concatenation of numbers into 64-bit words. Each number is padded to whole
+// bytes.
 func SplitKey(b []byte, widths []int) (out []uint64) {
 	for _, w := range widths {
 		n := (w + 7) / 8

@@ -7,24 +7,24 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Layout says where each field lives in the PHV, the value of a per-CPU map that holds one packet's
+// Layout says where each field is in the PHV, the value of a per-CPU map that holds one packet's
 // fields.
 //
-// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes; these bytes hold
-// nothing else, so a load yields the field. A wider one is a big-endian byte string, padded at its
-// front to whole 8-byte words. This is its form on the wire and in a register, so the most common
-// operation, moving it between the three, only moves words. All headers of a type are laid out
-// alike, so that the elements of a stack are a fixed stride apart.
+// A field of up to 64 bits is a number in host order in 1, 2, 4 or 8 bytes. These bytes hold
+// nothing else, so a load yields the field. A wider field is a big-endian byte string, padded at
+// its front to whole 8-byte words. It has the same form on the wire and in a register. So the most
+// common operation, moving it between the wire, the PHV and a register, only moves words. All
+// headers of a type have the same layout, so that the elements of a stack are a fixed stride apart.
 type Layout struct {
 	Types map[*bmv2json.HeaderType]*typeLayout
-	Base  []int // by Header.Index
-	valid int   // one byte for each header, by Header.Index
-	// one byte for each stack, and then for each stack of unions, by Index: how many elements are
-	// in use
+	Base  []int // indexed by Header.Index
+	valid int   // offset of an array with one byte for each header, by Header.Index
+	// Offset of an array with one byte for each stack, by Index, followed by one for each stack of
+	// unions. The byte is the number of elements in use.
 	Next    int
-	stacks  int // how many stacks of headers there are
-	Meta    int // metadata headers: [Meta, Headers)
-	Headers int // packet headers: [Headers, End)
+	stacks  int // number of header stacks
+	Meta    int // metadata headers are at [Meta, Headers)
+	Headers int // packet headers are at [Headers, End)
 	End     int
 }
 
@@ -32,31 +32,31 @@ type Layout struct {
 type typeLayout struct {
 	Size   int // bytes in the PHV, a multiple of 8
 	Fields []fieldLayout
-	Bytes  int // bytes on the wire, without a varbit field's
-	// Block is set if the PHV's bytes are the wire's bytes: only wide fields of whole words. Such a
-	// header goes between packet and PHV in one copy.
+	Bytes  int // bytes on the wire, without a varbit field
+	// Block is set if the bytes in the PHV are the same as on the wire. The header then has only
+	// wide fields of whole words, and one copy moves it between packet and PHV.
 	Block bool
-	// VarbitMax is the largest length of the header's varbit field, in bytes, and VarbitLength the
-	// offset from the header's base of the 2 bytes with its current length.
+	// VarbitMax is the largest length of the header's varbit field in bytes. VarbitLength is the
+	// offset from the header's base of 2 bytes with the field's current length.
 	VarbitMax, VarbitLength int
 }
 
-// fieldLayout is where one field is.
+// fieldLayout says where one field of a header is.
 type fieldLayout struct {
-	Off  int // from the header's base
+	Off  int // offset from the header's base
 	Size int // bytes in the PHV
-	Bit  int // offset in bits on the wire, from the header's start
+	Bit  int // offset in bits from the header's start on the wire
 }
 
-// blockBytes is the size from which a header is moved separately instead of through the buffer that
-// all small ones share.
+// blockBytes is the smallest size of a header that is moved separately. Smaller headers share one
+// buffer.
 const blockBytes = 64
 
-// Wide reports whether a field of width bits takes more than one word, and is therefore stored as a
+// Wide reports whether a field of width bits needs more than one word. Such a field is stored as a
 // big-endian byte string.
 func Wide(width int) bool { return width > 64 }
 
-// SlotSize is the number of bytes in the PHV that a field of width bits takes.
+// SlotSize returns the number of bytes in the PHV for a field of width bits.
 func SlotSize(width int) int {
 	switch {
 	case width <= 8:
@@ -84,7 +84,7 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 			l.Block = false
 		}
 	}
-	if !l.Block { // large slots first, so that each is aligned
+	if !l.Block { // Large slots come first, so that each slot is aligned.
 		slices.SortStableFunc(order, func(a,
 			b int) int {
 			return cmp.Compare(l.Fields[b].Size, l.Fields[a].Size)
@@ -92,7 +92,7 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 	}
 	for _, i := range order {
 		if l.Block && !Wide(t.Fields[i].Width) {
-			l.Block = false // a number in host order: not the wire's bytes
+			l.Block = false // a number in host order differs from the bytes on the wire
 		}
 		l.Fields[i].Off = l.Size
 		l.Size += l.Fields[i].Size
@@ -105,7 +105,7 @@ func newTypeLayout(t *bmv2json.HeaderType) *typeLayout {
 	return l
 }
 
-// NewLayout lays out the fields of a program from an offset in the PHV on, in bytes.
+// NewLayout lays out the fields of a program. from is the first offset in the PHV, in bytes.
 func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l := &Layout{Types: map[*bmv2json.HeaderType]*typeLayout{}, Base: make([]int, len(p.Headers))}
 	for _, t := range p.HeaderTypes {
@@ -127,8 +127,8 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l.Meta = at
 	place(true)
 	l.Headers = at
-	// The elements of a stack are adjacent in Program.Headers only by p4c's convention; ensure that
-	// here.
+	// The elements of a stack are adjacent in Program.Headers only by p4c's convention. This loop
+	// makes them adjacent in the PHV.
 	for _, s := range p.Stacks {
 		for _, h := range s.Headers {
 			l.Base[h.Index] = at
@@ -153,28 +153,28 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	return l
 }
 
-// Place is a field's place and width.
+// Place says where a field is in the PHV, and how wide it is.
 type Place struct {
 	Off, Size, Width int
 	Signed           bool
-	// LastElement is set for a field of the last element in use of a stack: Off is that of the
-	// first element, and Next the place of the stack's count.
+	// LastElement is set for a field of the last element in use of a stack. Off is then the offset
+	// in the first element, and Next the offset of the stack's count.
 	LastElement            bool
 	Next, elements, stride int
 }
 
-// Field is the place of a field, in bytes from the PHV's start.
+// Field returns the Place of a field, with its offset in bytes from the PHV's start.
 func (l *Layout) Field(r bmv2json.FieldRef) Place {
 	f := l.Types[r.Header.Type].Fields[r.Field.Index]
 	return Place{Off: l.Base[r.Header.Index] + f.Off, Size: f.Size, Width: r.Field.Width,
 		Signed: r.Field.Signed}
 }
 
-// NextOf and NextOfUnions return the place of the count of a stack's elements in use.
+// NextOf and NextOfUnions return the offset of a stack's count of elements in use.
 func (l *Layout) NextOf(s *bmv2json.HeaderStack) int { return l.Next + s.Index }
 func (l *Layout) NextOfUnions(s *bmv2json.HeaderUnionStack) int {
 	return l.Next + l.stacks + s.Index
 }
 
-// Validity is the place of the byte that says whether a header is valid.
+// Validity returns the offset of the byte that says whether a header is valid.
 func (l *Layout) Validity(h *bmv2json.Header) int { return l.valid + h.Index }

@@ -9,11 +9,11 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// Registers are the registers that values are computed in. A value is computed into Registers[d]
-// with the help of those after it.
+// Registers are the registers in which values are computed. A value is computed into Registers[d]
+// with the help of the registers after it.
 var Registers = [...]asm.Register{asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, asm.R0}
 
-// Compute emits the code that computes v into Registers[d].
+// Compute emits code that computes v into Registers[d].
 func (w *Writer) Compute(v *Value, d int) asm.Register {
 	dst := Registers[d]
 	switch v.op {
@@ -78,7 +78,7 @@ func (w *Writer) swap(dst asm.Register, v *Value) {
 	}
 }
 
-// Mask clears all bits that are not in k.
+// Mask emits code that clears all bits of dst that are not set in k.
 func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	switch {
 	case k == math.MaxUint64:
@@ -94,8 +94,8 @@ func (w *Writer) Mask(dst asm.Register, k uint64, d int) {
 	}
 }
 
-// binary emits Registers[d] = a op b. The operand that needs more registers is computed first, so
-// that deep trees need few registers and only bushy ones need many.
+// binary emits Registers[d] = a op b. It first computes the operand that needs more registers. So
+// deep trees need few registers, and only bushy trees need many.
 func (w *Writer) binary(op asm.ALUOp, v *Value, d int) {
 	_, imm := v.b.Immediate()
 	if imm || v.a.RegistersNeeded() >= v.b.RegistersNeeded() {
@@ -127,11 +127,11 @@ func (w *Writer) requireRegisters(d int) {
 	}
 }
 
-// lastElement reads a field of the last valid element of a stack.
+// lastElement emits code that reads a field of the last valid element of a stack.
 func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	end := w.NewLabel("empty")
 	w.Load(dst, code.PHV, v.next, 1)
-	// the count never exceeds the stack's size, but the verifier cannot know that
+	// The count never exceeds the stack's size, but the verifier cannot know that.
 	w.Emit(asm.JEq.Imm(dst, 0, end), asm.JGT.Imm(dst, int32(v.k), end))
 	w.Emit(asm.Sub.Imm(dst, 1), asm.Mul.Imm(dst, int32(v.stride)), asm.Add.Reg(dst, code.PHV))
 	w.Load(dst, dst, v.off, v.size)
@@ -139,8 +139,8 @@ func (w *Writer) lastElement(v *Value, dst asm.Register) {
 	w.Bind(end)
 }
 
-// Branch emits jumps to yes or no by the condition; fall is the label that is placed next. It uses
-// Registers[d] and those after it.
+// Branch emits jumps to yes or no, depending on the condition. fall is the label that follows the
+// emitted code. Branch uses Registers[d] and the registers after it.
 func (w *Writer) Branch(b *Condition, yes, no, fall string, d int) {
 	switch b.op {
 	case cTrue:

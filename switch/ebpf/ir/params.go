@@ -6,16 +6,16 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Params is the place of an action's parameters in a table's entry.
+// Params says where an action's parameters are in a table entry.
 type Params struct {
-	// the parameters are in bits of the entry's word (Entry); otherwise in the entry's slot, to
-	// which Entry points
+	// Inline is set if the parameters are in the entry's word, which is in Entry. Otherwise they
+	// are in the entry's slot, to which Entry points.
 	Inline bool
 	At     []int
 	Widths []int
 }
 
-// param is a word of a parameter of the action that is being translated.
+// param returns a word of a parameter of the action that is being translated.
 func (w *Writer) param(e *bmv2json.Expr, i int) *Value {
 	if w.Constants != nil {
 		b := w.Constants[e.Index]

@@ -6,21 +6,22 @@ import (
 	"slices"
 )
 
-// Between the program's expressions and instructions stands a small tree of 64-bit operations: a
-// value is one 64-bit word of an expression's result. The makers below fold constants and drop
-// operations without effect (p4c masks after every operation), using an upper bound of every value.
+// A Value or Condition is a small tree of 64-bit operations. It is the form between the program's
+// expressions and BPF instructions. A value is one 64-bit word of an expression's result. The
+// constructors below fold constants and drop operations without effect, because p4c masks after
+// every operation. They use an upper bound of every value.
 
 type valueOp int
 
 const (
 	vConst valueOp = iota
-	vLoad          // size bytes at off from the PHV; for a word of a wide field, byte-swapped
-	// like vLoad, from the last valid element of a stack: stack counts, stride apart; 0 if there is
-	// none
+	vLoad          // size bytes at off in the PHV; byte-swapped for a word of a wide field
+	// Like vLoad, but from the last valid element of a stack. The stack's elements are stride bytes
+	// apart. The value is 0 if no element is valid.
 	vLast
-	vParam  // like vLoad, from the slot of the table entry whose action is running
-	vInline // bits of the word of the table entry whose action is running
-	vFrame  // like vLoad, from the parse buffer at the cursor
+	vParam  // like vLoad, but from the slot of the table entry whose action is running
+	vInline // bits in the word of the table entry whose action is running
+	vFrame  // like vLoad, but from the parse buffer at the cursor
 	vAdd
 	vSub
 	vMul
@@ -32,31 +33,31 @@ const (
 	vShl
 	vShr
 	vSar
-	vSext   // the low k bits of a, extended by their sign
-	vSelect // cond ? a : b
+	vSext   // the low k bits of a, sign-extended
+	vSelect // a if cond is true, otherwise b
 )
 
 // Value is one 64-bit word.
 type Value struct {
 	op valueOp
-	// vConst: the value; vShl, vShr, vSar: the amount, if b is nil; vSext: the number of bits;
-	// vInline: the first bit
+	// For vConst, the value. For vShl, vShr and vSar, the amount if b is nil. For vSext, the number
+	// of bits. For vInline, the first bit.
 	k       uint64
 	off     int
 	size    int
 	swapped bool
-	next    int // vLast: place of the stack's count
+	next    int // vLast: offset of the stack's count
 	stride  int
 	a, b    *Value
 	cond    *Condition
-	Max     uint64   // no larger value is possible
-	not     []uint64 // these values are impossible, too
+	Max     uint64   // upper bound of the value
+	not     []uint64 // values up to Max that are impossible
 }
 
-// Const is a constant of 64 bits.
+// Const returns a 64-bit constant.
 func Const(k uint64) *Value { return &Value{op: vConst, k: k, Max: k} }
 
-// Ones is a word whose low width bits are set; for 64 or more, all bits are set.
+// Ones returns a word whose low width bits are set. If width is 64 or more, all bits are set.
 func Ones(width int) uint64 {
 	if width >= 64 {
 		return math.MaxUint64
@@ -67,10 +68,10 @@ func Ones(width int) uint64 {
 // IsConst reports whether v is the constant k.
 func (v *Value) IsConst(k uint64) bool { return v.op == vConst && v.k == k }
 
-// Constant is the value if it is known when the program is loaded.
+// Constant returns the value if it is known when the program is loaded.
 func (v *Value) Constant() (k uint64, ok bool) { return v.k, v.op == vConst }
 
-// same reports whether two values are the same load of the PHV.
+// same reports whether both values load the same bytes of the PHV.
 func (v *Value) same(w *Value) bool {
 	return v.op == vLoad && w.op == vLoad && v.off == w.off && v.size == w.size &&
 		v.swapped == w.swapped
@@ -81,13 +82,14 @@ func (v *Value) Loads(off int) bool {
 	return v != nil && (v.op == vLoad && v.off == off || v.a.Loads(off) || v.b.Loads(off))
 }
 
-// LoadPHV is a number of size bytes (1, 2, 4 or 8) at an offset in the PHV, of which width bits may
-// be set.
+// LoadPHV returns the number of size bytes (1, 2, 4 or 8) at an offset in the PHV. At most the low
+// width bits of it are set.
 func LoadPHV(off, size, width int) *Value {
 	return &Value{op: vLoad, off: off, size: size, Max: Ones(width)}
 }
 
-// And, Or, Shl, Shr and Select fold constants. Shl and Shr shift by k bits; 64 and more leave 0.
+// And, Or, Shl, Shr and Select fold constants. Shl and Shr shift by k bits. The result is 0 if k is
+// 64 or more.
 func And(a, b *Value) *Value {
 	if a.op == vConst {
 		a, b = b, a
@@ -98,7 +100,7 @@ func And(a, b *Value) *Value {
 			return Const(a.k & b.k)
 		case b.k == 0:
 			return b
-		case b.k&(b.k+1) == 0 && a.Max <= b.k: // a mask without effect
+		case b.k&(b.k+1) == 0 && a.Max <= b.k: // the mask has no effect
 			return a
 		case a.op == vAnd && a.b.op == vConst:
 			return And(a.a, Const(a.b.k&b.k))
@@ -181,7 +183,7 @@ func mul(a, b *Value) *Value {
 	return v
 }
 
-// div and mod are unsigned; dividing by zero gives 0.
+// div and mod are unsigned. Dividing by zero gives 0.
 func div(a, b *Value) *Value { return &Value{op: vDiv, a: a, b: b, Max: a.Max} }
 
 func mod(a, b *Value) *Value {
@@ -227,7 +229,8 @@ func sar(a *Value, k uint64) *Value {
 	return &Value{op: vSar, a: a, k: min(k, 63), Max: math.MaxUint64}
 }
 
-// shift shifts by an amount that is known only at run time; 64 and more shift everything out.
+// shift shifts by an amount that is known only at run time. An amount of 64 or more shifts all bits
+// out.
 func shift(op valueOp, a, by *Value) *Value {
 	v := &Value{op: op, a: a, b: by, Max: math.MaxUint64}
 	var out = Const(0)
@@ -254,7 +257,7 @@ func signExtend(a *Value, width int) *Value {
 	return &Value{op: vSext, a: a, k: uint64(width), Max: math.MaxUint64}
 }
 
-// Select is a if the condition holds, otherwise b.
+// Select returns a value that is a if the condition holds, and otherwise b.
 func Select(c *Condition, a, b *Value) *Value {
 	switch c.op {
 	case cTrue:
@@ -274,7 +277,7 @@ const (
 	cAnd
 	cOr
 	cNot
-	cSelect // sel ? left : right
+	cSelect // left if sel is true, otherwise right
 )
 
 type compareOp int
@@ -288,7 +291,7 @@ const (
 	cmpGe
 )
 
-// Condition is something that is true or false.
+// Condition is an expression that is true or false.
 type Condition struct {
 	op          conditionOp
 	cmp         compareOp
@@ -310,7 +313,7 @@ func truth(b bool) *Condition {
 	return never
 }
 
-// Compare compares two words, as two's complement where signed is set.
+// Compare compares two words. They are in two's complement if signed is set.
 func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 	if a.op == vConst && b.op != vConst {
 		a, b = b, a
@@ -320,13 +323,13 @@ func Compare(op compareOp, a, b *Value, signed bool) *Condition {
 		if a.op == vConst {
 			return truth(compareConst(op, a.k, b.k, signed))
 		}
-		if !signed && a.Max < b.k { // decided by the operand's width
+		if !signed && a.Max < b.k { // The operand's width decides the comparison.
 			return truth(op == CmpNe || op == cmpLt || op == cmpLe)
 		}
 		if (op == CmpEq || op == CmpNe) && slices.Contains(a.not, b.k) {
 			return truth(op == CmpNe)
 		}
-		// (c ? 1 : 0) == 1 and similar forms simplify to c
+		// (c ? 1 : 0) == 1 and similar forms are equivalent to c.
 		if a.op == vSelect && a.a.op == vConst && a.b.op == vConst {
 			t, f := compareConst(op, a.a.k, b.k, signed), compareConst(op, a.b.k, b.k, signed)
 			switch {
@@ -363,8 +366,8 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
-// AndCondition is true if both conditions are true; the second is evaluated only if the first is
-// true.
+// AndCondition is true if both conditions are true. The second condition is evaluated only if the
+// first is true.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:
@@ -421,7 +424,7 @@ func (v *Value) RegistersNeeded() int {
 	return n
 }
 
-// Immediate is v as an operand within the instruction.
+// Immediate returns v as an immediate operand of an instruction, if v is a constant that fits.
 func (v *Value) Immediate() (int32, bool) {
 	if v.op == vConst && int64(v.k) >= math.MinInt32 && int64(v.k) <= math.MaxInt32 {
 		return int32(v.k), true
@@ -429,12 +432,13 @@ func (v *Value) Immediate() (int32, bool) {
 	return 0, false
 }
 
-// FrameBits is a number of up to 64 bits, at a bit offset from the cursor in the frame's buffer,
-// which is at frame in the PHV; the parser must have checked that its bytes are available.
+// FrameBits returns a number of up to 64 bits in the frame's buffer, at a bit offset from the
+// cursor. The buffer is at offset frame in the PHV. The parser must have checked that the number's
+// bytes are available.
 func FrameBits(frame, bit, width int) *Value {
 	in, at := bit%8, frame+bit/8
 	v := &Value{op: vFrame, off: at, size: 8, swapped: true, Max: ^uint64(0)}
-	if in+width > 64 { // nine bytes
+	if in+width > 64 { // the number spans nine bytes
 		last := &Value{op: vFrame, off: at + 8, size: 1, Max: 0xff}
 		return Shr(Or(Shl(v, uint64(in)), Shr(last, uint64(8-in))), uint64(64-width))
 	}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestValuesFold: values that are known when the program is loaded need no instructions, and masks
-// without effect are dropped.
+// TestValuesFold checks that values that are known when the program is loaded need no instructions,
+// and that masks without effect are dropped.
 func TestValuesFold(t *testing.T) {
-	field := LoadPHV(0, 2, 12) // no more than 4095
+	field := LoadPHV(0, 2, 12) // the value is at most 4095
 	for name, c := range map[string]struct {
 		got  *Value
 		want uint64
@@ -34,7 +34,7 @@ func TestValuesFold(t *testing.T) {
 	}
 }
 
-// TestValuesBounds: no value exceeds its computed maximum.
+// TestValuesBounds checks that no value exceeds its computed maximum.
 func TestValuesBounds(t *testing.T) {
 	a, b := LoadPHV(0, 1, 8), LoadPHV(8, 2, 16)
 	for name, c := range map[string]struct {

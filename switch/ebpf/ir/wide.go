@@ -11,32 +11,32 @@ import (
 )
 
 // Arithmetic on values of more than 64 bits. Bitwise operations and shifts by constants need one or
-// two words of their operands for one of their result, and stay trees (expr.go). Sums, products,
-// saturation and shifts by amounts known only at run time need many. These are steps: before the
-// statement that contains them, they are computed into words of scratch memory, the innermost
-// first. The trees above them load these words.
+// two words of their operands for each word of their result. They remain trees (expr.go). Sums,
+// products, saturation and shifts by amounts known only at run time need many words. They become
+// steps. Before a statement that contains steps, the program computes them into words of scratch
+// memory, the innermost step first. The trees above the steps load these words.
 //
 // BMv2's integers are unbounded, and a stored value is truncated to a width. So each step computes
 // as many low words, in two's complement, as the expression around it needs. Only comparisons,
-// saturation and right shifts need all of a value, which must then have a bound.
+// saturation and right shifts need all words of a value, which must then have a bound.
 
-// maxProduct bounds the instructions of a product: how many pairs of 32-bit digits are multiplied.
-// It lets 1,024 bits be multiplied by 1,024 bits.
+// maxProduct is the largest number of pairs of 32-bit digits that a product may multiply, which
+// bounds its instructions. It allows products of two 1,024-bit numbers.
 const maxProduct = 528
 
-// Operand is an expression with the number of its low words that are needed.
+// Operand is an expression, and the number of its low words that are needed.
 type Operand struct {
 	expr  *bmv2json.Expr
 	Words int
 }
 
-// Expr is the operand's expression.
+// Expr returns the operand's expression.
 func (o Operand) Expr() *bmv2json.Expr { return o.expr }
 
-// NewOperand requests a number of low words of an expression.
+// NewOperand returns an Operand that requests the low words of an expression.
 func NewOperand(e *bmv2json.Expr, words int) Operand { return Operand{e, words} }
 
-// ExactWords is how many words hold every value of e, its sign included.
+// ExactWords returns the number of words that hold every value of e, including its sign.
 func ExactWords(e *bmv2json.Expr) int {
 	if !WideExpr(e) {
 		return 1
@@ -52,8 +52,8 @@ func ExactWords(e *bmv2json.Expr) int {
 	return WordsOf(r.Bits())
 }
 
-// comparedWords is how many words of both sides decide a comparison of numbers, and whether the
-// last one is signed.
+// comparedWords returns how many words of each side decide a comparison of numbers, and whether the
+// top word is signed.
 func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	both := interval.OfExpr(e.Left).Hull(interval.OfExpr(e.Right))
 	if fits, signed := both.FitsWord(); fits {
@@ -66,8 +66,8 @@ func comparedWords(e *bmv2json.Expr) (n int, signed bool) {
 	return n, false
 }
 
-// WideSteps calls step for everything within an expression that is computed as a step, the
-// innermost first.
+// WideSteps calls step for every part of an expression that is computed as a step, the innermost
+// part first.
 func WideSteps(o Operand, step func(Operand)) {
 	e, n := o.expr, o.Words
 	if e == nil {
@@ -171,12 +171,12 @@ func wideStepsOfCondition(e *bmv2json.Expr, step func(Operand)) {
 	}
 }
 
-// StepWords is how much scratch memory a step takes, in words.
+// StepWords returns the number of words of scratch memory that a step needs.
 func StepWords(o Operand) int {
 	n := o.Words
 	switch o.expr.Op {
 	case bmv2json.OpAdd, bmv2json.OpSub:
-		return n + 1 // plus one for the carry
+		return n + 1 // plus one word for the carry
 	case bmv2json.OpMul:
 		return 3 * n
 	case bmv2json.OpShl:
@@ -187,13 +187,15 @@ func StepWords(o Operand) int {
 	return n
 }
 
-// steps are the results that the current statement has computed in scratch memory.
+// steps has the results of wide arithmetic that the current statement has computed in scratch
+// memory.
 type steps struct {
-	free   int // place in the PHV of the first free word
+	free   int // offset of the first free word in the PHV
 	values map[*bmv2json.Expr][]*Value
 }
 
-// BeginStatement forgets the steps of the previous statement, and computes those of the next one.
+// BeginStatement forgets the steps of the previous statement and computes the steps of the next
+// statement.
 func (w *Writer) BeginStatement(list ...Operand) {
 	w.steps = steps{free: w.scratch, values: map[*bmv2json.Expr][]*Value{}}
 	for _, o := range list {
@@ -201,7 +203,7 @@ func (w *Writer) BeginStatement(list ...Operand) {
 	}
 }
 
-// words reserves n words of scratch memory.
+// words reserves n words of scratch memory and returns their offset.
 func (w *Writer) words(n int) int {
 	at := w.steps.free
 	if w.steps.free += 8 * n; w.steps.free > w.scratchEnd {
@@ -210,7 +212,7 @@ func (w *Writer) words(n int) int {
 	return at
 }
 
-// stepWord is a word of a value that has been computed as a step.
+// stepWord returns word i of a value that has been computed as a step.
 func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 	words, ok := w.steps.values[e]
 	switch {
@@ -226,7 +228,7 @@ func (w *Writer) stepWord(e *bmv2json.Expr, i int) (*Value, bool) {
 	return sar(words[len(words)-1], 63), true
 }
 
-// step computes the words of one operation.
+// step emits code that computes the words of one operation.
 func (w *Writer) step(o Operand) {
 	e, n := o.expr, o.Words
 	at := w.words(n)
@@ -249,15 +251,15 @@ func (w *Writer) step(o Operand) {
 	w.steps.values[e] = words
 }
 
-// keep stores words of an expression, the least significant first.
+// keep emits code that stores words of an expression, the least significant word first.
 func (w *Writer) keep(e *bmv2json.Expr, at, n int) {
 	for i := range n {
 		w.Store(code.PHV, at+8*i, w.Compute(w.Word(e, i), 0), 8)
 	}
 }
 
-// wideSum adds or subtracts word by word. The carry is computed from the words' top bits, without a
-// branch for the verifier to follow.
+// wideSum emits code that adds or subtracts word by word. It computes the carry from the words' top
+// bits, so the verifier has no branch to follow.
 func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 	carry := w.words(1)
 	add := e.Op == bmv2json.OpAdd
@@ -278,9 +280,9 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 		if i == n-1 {
 			break
 		}
-		// a + b carries where both have the bit, or where one has it and the sum does not. a - b
-		// borrows where b has the bit and a does not, or where the two are equal and the difference
-		// has the bit.
+		// a + b carries if both have the top bit, or if one has it and the sum does not. a - b
+		// borrows if only b has the top bit, or if the top bits are equal and the difference has
+		// it.
 		if add {
 			w.Emit(asm.Xor.Imm(sum, -1))
 		} else {
@@ -292,7 +294,7 @@ func (w *Writer) wideSum(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// digits is how many 32-bit digits hold the value of e modulo 2^(64n).
+// digits returns how many 32-bit digits hold the value of e modulo 2^(64n).
 func digits(e *bmv2json.Expr, n int) int {
 	if r := interval.OfExpr(e); r.Bounded() && r.NonNegative() {
 		return min(2*n, (r.Hi.BitLen()+31)/32)
@@ -300,7 +302,7 @@ func digits(e *bmv2json.Expr, n int) int {
 	return 2 * n
 }
 
-// digit is where the k-th 32-bit digit of words of memory is.
+// digit returns the offset of the k-th 32-bit digit of words in memory.
 func digit(at, k int) int {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		k ^= 1
@@ -308,12 +310,13 @@ func digit(at, k int) int {
 	return at + 4*k
 }
 
-// wideProduct multiplies digit by digit, as on paper: x * y + a digit + a carry fits 64 bits.
+// wideProduct emits code that multiplies digit by digit, as on paper. A product of two digits, plus
+// a digit, plus a carry fits into 64 bits.
 func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	left, right := e.Left, e.Right
 	x, y := w.words(n), w.words(n)
 	nx, ny := digits(left, n), digits(right, n)
-	// the operand with fewer digits gives the rows
+	// The operand with fewer digits provides the rows.
 	if right.Op == bmv2json.OpConst || left.Op != bmv2json.OpConst && ny < nx {
 		left, right, nx, ny = right, left, ny, nx
 	}
@@ -354,8 +357,9 @@ func (w *Writer) wideProduct(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// shiftAmount leaves in R3 a pointer into the PHV, in R4 the bits within a word by which to shift,
-// and in R5 63 minus these. Larger amounts than limit words are treated as limit words.
+// shiftAmount emits code that leaves a pointer into the PHV in R3, the number of bits by which to
+// shift within a word in R4, and 63 minus this number in R5. It treats an amount of more than limit
+// words as limit words.
 func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards bool) {
 	fits := w.NewLabel("fits")
 	w.Compute(w.Index(amount), 0)
@@ -371,8 +375,8 @@ func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards boo
 	w.Emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
-// wideShiftLeft shifts by an amount known only at run time: zeros precede the words, and the
-// pointer moves back into them.
+// wideShiftLeft emits a left shift by an amount known only at run time. Zeros precede the value in
+// memory, and the pointer moves back into these zeros.
 func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
 	w.Zero(code.PHV, from, 8*(n+1))
@@ -387,7 +391,8 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideShiftRight is wideShiftLeft to the right: copies of the sign follow the words.
+// wideShiftRight emits a right shift by an amount known only at run time. Words with copies of the
+// sign follow the value in memory.
 func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)
@@ -402,7 +407,7 @@ func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideSaturation keeps a value within the bounds of its type.
+// wideSaturation emits code that limits a value to the bounds of its type.
 func (w *Writer) wideSaturation(e *bmv2json.Expr, at, n int) {
 	bound := interval.OfExpr(e)
 	low := &bmv2json.Expr{Op: bmv2json.OpConst, Type: bmv2json.TypeData, Const: bound.Lo,

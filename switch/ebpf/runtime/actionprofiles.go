@@ -15,8 +15,8 @@ func none(kind, name string) error {
 		target.ErrNotFound)
 }
 
-// actionProfile is an action profile or selector in the control plane's view. The data for packets
-// is in the tables: see compile/memory/selector.go.
+// actionProfile is an action profile or selector as the control plane sees it. The data for packets
+// is in the tables (compile/memory/selector.go).
 type actionProfile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall
@@ -28,11 +28,11 @@ func newActionProfile(src *bmv2json.ActionProfile) *actionProfile {
 		groups: map[uint32][]target.WeightedMember{}}
 }
 
-// extent is the place of a group's members among all members' words of a table.
+// extent says which of a table's members' words belong to a group.
 type extent struct{ at, count int }
 
-// buckets are the members of a group, each repeated according to its weight, in the order of their
-// ids: as in BMv2, the hash selects the n-th.
+// buckets returns the members of a group in the order of their ids, each repeated as often as its
+// weight says. The hash selects the n-th element, as in BMv2.
 func buckets(members []target.WeightedMember) (out []uint32) {
 	sorted := slices.Clone(members)
 	slices.SortStableFunc(sorted, func(a, b target.WeightedMember) int {
@@ -46,10 +46,11 @@ func buckets(members []target.WeightedMember) (out []uint32) {
 	return out
 }
 
-// maxBuckets bounds a group, whose weights come from outside.
+// maxBuckets bounds the size of a group, because clients choose the weights.
 const maxBuckets = 1 << 16
 
-// bindIndirect makes the word for an entry that names a member or a group.
+// bindIndirect returns the 64-bit entry word of an entry that names a member or a group
+// (compile/memory/table.go).
 func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 	pr := t.p.actionProfiles[t.Source.ActionProfile.Index]
 	switch {
@@ -85,7 +86,7 @@ func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 	return 0, fmt.Errorf("neither one member nor one group: %w", target.ErrInvalid)
 }
 
-// setGroupOf stores a group in the slot of an entry's word.
+// setGroupOf stores a group in the slot that an entry's word names.
 func (t *table) setGroupOf(word uint64, g extent) {
 	t.p.State.Store(t.TablePlan.Slots+int(word>>16)*t.SlotSize+t.GroupAt,
 		memory.GroupWord(g.at, g.count))
@@ -99,7 +100,7 @@ func (p *Pipeline) actionProfile(name string) (*actionProfile, error) {
 	return p.actionProfiles[src.Index], nil
 }
 
-// onActionProfile runs a call for a profile.
+// onActionProfile calls do with the action profile of that name.
 func (p *Pipeline) onActionProfile(name string, do func(*actionProfile) error) error {
 	leave, err := p.enter()
 	if err != nil {
@@ -116,7 +117,7 @@ func (p *Pipeline) onActionProfile(name string, do func(*actionProfile) error) e
 	return nil
 }
 
-// tables are the tables that use a profile.
+// tables returns the tables that use an action profile.
 func (p *Pipeline) tables(pr *actionProfile) (out []*table) {
 	for _, src := range pr.src.Tables {
 		out = append(out, p.control[src.Index])
@@ -124,7 +125,7 @@ func (p *Pipeline) tables(pr *actionProfile) (out []*table) {
 	return out
 }
 
-// all returns a table's entries, its default entry included.
+// all returns a table's entries, including its default entry.
 func (t *table) all() (out []*entry) {
 	for _, e := range t.byMatch {
 		out = append(out, e)
@@ -166,7 +167,7 @@ func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, inser
 	})
 }
 
-// replaceMember changes a member's action in all groups and entries that use it.
+// replaceMember changes a member's action in all groups and entries that use the member.
 func (t *table) replaceMember(id uint32, a *target.ActionCall) error {
 	if old, ok := t.members[id]; ok {
 		word, err := t.bindAction(a)
@@ -279,11 +280,11 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	})
 }
 
-// setGroup writes the words of a group's members into a table, and points the group's entries to
-// them.
+// setGroup writes the words of a group's members into a table, and points the group's entries at
+// these words.
 func (t *table) setGroup(pr *actionProfile, id uint32, members []uint32) error {
 	if t.shared == nil {
-		return nil // the table belongs to the selector but accepts only members
+		return nil // the table uses the selector's profile but accepts only members
 	}
 	at := 0
 	if len(members) > 0 {

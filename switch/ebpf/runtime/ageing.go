@@ -11,7 +11,8 @@ import (
 
 var _ target.Ager = (*Pipeline)(nil)
 
-// noticeHit notes when a packet last hit an entry under a word. Packets write that into its slot.
+// noticeHit records when a packet last hit an entry. Packets write this time into the slot of the
+// entry's word.
 func (t *table) noticeHit(e *entry, word uint64) {
 	if t.Hit >= 0 {
 		booted := time.Duration(t.p.State.Load(t.slotAt(word) + t.Hit))
@@ -59,7 +60,7 @@ func (p *Pipeline) IdleTimeout(name string, e *target.TableEntry,
 	return timeout, since, err
 }
 
-// Idle implements [target.Ager]. The entries are in the order in which they were inserted.
+// Idle implements [target.Ager]. It returns the entries in the order of their insertion.
 func (p *Pipeline) Idle(now time.Duration) (out []target.IdleEntry, any bool) {
 	leave, err := p.enter()
 	if err != nil {

@@ -1,15 +1,15 @@
 package runtime
 
-// slots hands out places in an array that packets read through a word that points at them. A freed
-// place may still be read by packets that have seen the word before; it is handed out again only
-// after all of those are gone.
+// slots allocates elements of an array that packets read through a word that points at an element.
+// Packets that have seen the word may still read a freed element. So slots allocates the element
+// again only after all these packets have ended.
 type slots struct {
 	free, released []int
 	next, size     int
 }
 
-// allocate returns a free place. If only recently freed places are left, it waits for packets in
-// flight; ok is false if there is none.
+// allocate returns a free element. If only recently freed elements are left, it waits for packets
+// in flight. ok is false if there is no free element.
 func (s *slots) allocate() (int, bool) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -30,11 +30,11 @@ func (s *slots) allocate() (int, bool) {
 
 func (s *slots) release(i int) { s.released = append(s.released, i) }
 
-// extents hands out runs of consecutive places, as slots does for single places: the replicas of a
-// group.
+// extents allocates runs of consecutive elements, for example, for the replicas of a group. Like
+// slots, it reuses a freed run only after packets in flight have ended.
 type extents struct {
 	size     int
-	used     map[int]int // start → length
+	used     map[int]int // start of a run -> its length
 	released map[int]int
 }
 
@@ -55,7 +55,7 @@ func (r *extents) allocate(n int) (int, bool) {
 	return r.allocate(n)
 }
 
-// fit finds the first gap of n.
+// fit returns the start of the first gap of n elements.
 func (r *extents) fit(n int) (int, bool) {
 	at := 0
 	for moved := true; moved; {

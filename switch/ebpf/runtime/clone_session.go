@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// session is a clone session from the control plane, with the place of its replicas.
+// session is a clone session of the control plane, and where its replicas are.
 type session struct {
 	target.CloneSession
 	at int
@@ -58,8 +58,8 @@ func (p *Pipeline) SetCloneSession(id uint32, s *target.CloneSession) error {
 	return nil
 }
 
-// writeSession makes a session visible to packets. A program that does not clone has no space for
-// sessions and keeps none.
+// writeSession makes a clone session visible to packets. A program that does not clone has no space
+// for sessions, so it keeps none.
 func (p *Pipeline) writeSession(id uint32, replicas uint64, cut uint32) {
 	if !p.Requests.Clones {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// counter returns the places of a counter cell's copies, the control plane's own copy last.
+// counter returns the offsets of a counter cell's copies. The control plane's own copy is the last.
 func (p *Pipeline) counter(name string, index int) ([]int, error) {
 	c := p.Prog.Counter(name)
 	if c == nil || c.Direct {
@@ -51,7 +51,7 @@ func (p *Pipeline) WriteCounter(name string, index int, d target.CounterData) er
 	return nil
 }
 
-// counted is the sum of a counter's copies.
+// counted returns the sum of a counter cell's copies.
 func (p *Pipeline) counted(copies []int) (sum target.CounterData) {
 	for _, at := range copies {
 		sum.Packets += p.State.Load(at)

@@ -10,7 +10,7 @@ import (
 var _ target.CRCSetter = (*Pipeline)(nil)
 
 // SetCRC implements [target.CRCSetter]. A packet uses either the old or the new parameters, never a
-// mix.
+// mixture.
 func (p *Pipeline) SetCRC(name string, c target.CRC) error {
 	leave, err := p.enter()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// DecodeDigest reads a record of this pipeline.
+// DecodeDigest decodes a record of the ring for digests. ok is false if the record belongs to
+// another pipeline.
 func (p *Pipeline) DecodeDigest(b []byte) (d target.Digest, ok bool) {
 	if len(b) < memory.DigestHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return d, false

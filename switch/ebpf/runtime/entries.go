@@ -22,18 +22,20 @@ type table struct {
 	*memory.TablePlan
 	p       *Pipeline
 	byMatch map[string]*entry
-	def     *entry // nil: there is no default entry
+	def     *entry // nil if there is no default entry
 	slots   slots
 	list    scanList
 	know    knowing
 	seq     int
 
-	members map[uint32]uint64 // words of the members that groups use, by member id
-	groups  map[uint32]extent // places of groups' members, by group id
-	shared  *extents          // allocates space for members' words; nil: the table has no groups
+	members map[uint32]uint64 // member id -> entry word, for members that groups use
+	groups  map[uint32]extent // group id -> where the entry words of its members are
+	// allocates space for the words of members; nil if the table has no groups
+	shared *extents
 }
 
-// entry is an entry from the control plane, with the word under which packets find it.
+// entry is a table entry of the control plane, with the 64-bit word that packets find when they
+// look it up.
 type entry struct {
 	target.TableEntry
 	word uint64
@@ -53,7 +55,7 @@ func newTable(p *Pipeline, tp *memory.TablePlan) *table {
 	return t
 }
 
-// start inserts the program's own const entries and default entry.
+// start inserts the program's const entries and its default entry.
 func (t *table) start() error {
 	if err := t.setDefault(nil); err != nil {
 		return fmt.Errorf("the default entry of table %q: %w", t.Source.Name, err)
@@ -66,14 +68,14 @@ func (t *table) start() error {
 		e := &target.TableEntry{IsConst: true, Action: &target.ActionCall{Action: c.Action.Name,
 			Params: c.Params}}
 		if t.Source.NeedsPriority() {
-			// the smallest priority wins in BMv2, the largest in target's contract
+			// In BMv2 the smallest priority wins, but for package target the largest.
 			e.Priority = largest + 1 - c.Priority
 		}
 		for _, m := range c.Match {
 			e.Match = append(e.Match, target.FieldMatch{Value: m.Value, Mask: m.Mask,
 				PrefixLen: m.PrefixLen})
 		}
-		// of two entries with the same match, the first one wins
+		// If two const entries have the same match, the first entry wins.
 		if err := t.insert(e); err != nil && !errors.Is(err, target.ErrExists) {
 			return fmt.Errorf("const entry %d of table %q: %w", i, t.Source.Name, err)
 		}
@@ -95,8 +97,8 @@ func checkBytes(b []byte, width int) error {
 	return nil
 }
 
-// canonical checks a match and returns its canonical form, in which bits outside a prefix are 0.
-// The second result is a key that is unique among the matches of the table.
+// canonical checks a match and returns its canonical form, in which bits after a prefix are 0. The
+// second result is a string that identifies the match within the table.
 func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.FieldMatch, string,
 	error) {
 	if len(match) != len(t.Source.Keys) {
@@ -141,7 +143,7 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 					m.PrefixLen, k.Width, target.ErrInvalid)
 			}
 			out[i].PrefixLen = m.PrefixLen
-			for b := m.PrefixLen; b < k.Width; b++ { // bits from the most significant on
+			for b := m.PrefixLen; b < k.Width; b++ { // each bit after the prefix
 				at := b + len(m.Value)*8 - k.Width
 				out[i].Value[at/8] &^= 0x80 >> (at % 8)
 			}
@@ -156,7 +158,7 @@ func (t *table) canonical(match []target.FieldMatch, priority int) ([]target.Fie
 	return out, string(id), nil
 }
 
-// key is a match as the lookup's key; of a direct table, the index.
+// key returns the lookup key of a match. For a direct table it returns the index.
 func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 	key = make([]byte, t.KeyBytes)
 	prefix := 0
@@ -183,7 +185,8 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 	return key, index
 }
 
-// publish makes packets find word (0: nothing) under a match, in one step.
+// publish makes packets find an entry word when they look up a match, in one step. A word of 0
+// removes the match.
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
 	t.touch()
@@ -206,7 +209,8 @@ func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	return nil
 }
 
-// bind checks an action call and makes the word for it, with its own slot if it needs one.
+// bind checks an entry's action call and returns its 64-bit entry word (compile/memory/table.go).
+// It allocates a slot if the word needs one.
 func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if t.Source.Kind != bmv2json.TableSimple {
 		return t.bindIndirect(e)
@@ -237,7 +241,7 @@ func checkCall(src *bmv2json.Table, c *target.ActionCall) (*bmv2json.Action, int
 	return a, i, nil
 }
 
-// bindAction makes the word for an action call.
+// bindAction returns the 64-bit entry word for an action call (compile/memory/table.go).
 func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
 	a, i, err := checkCall(t.Source, c)
 	if err != nil {
@@ -262,7 +266,7 @@ func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
 	return word | uint64(slot)<<16, nil
 }
 
-// free frees the slot of a word that packets can no longer find.
+// free releases the slot of an entry word that packets can no longer find.
 func (t *table) free(word uint64) {
 	if !t.Inline && word != 0 {
 		t.slots.release(int(word >> 16))
@@ -291,7 +295,7 @@ func (p *Pipeline) table(name string) (*table, error) {
 	return p.control[t.Index], nil
 }
 
-// change executes one change of a table.
+// change calls do to change the table with this name.
 func (p *Pipeline) change(what, name string, do func(*table) error) error {
 	leave, err := p.enter()
 	if err != nil {
@@ -340,7 +344,7 @@ func (t *table) insert(e *target.TableEntry) error {
 	}
 	if t.Scan != nil {
 		t.addToList(out)
-		if !e.IsConst { // the program's own entries are published together
+		if !e.IsConst { // the program's const entries are published together
 			t.publishList()
 		}
 	} else if err := t.publish(match, word); err != nil {
@@ -351,7 +355,7 @@ func (t *table) insert(e *target.TableEntry) error {
 	return nil
 }
 
-// find returns the entry with e's match.
+// find returns the table's entry with the same match as e.
 func (t *table) find(e *target.TableEntry) (*entry, string, error) {
 	_, id, err := t.canonical(e.Match, e.Priority)
 	if err != nil {
@@ -364,7 +368,7 @@ func (t *table) find(e *target.TableEntry) (*entry, string, error) {
 	return have, id, nil
 }
 
-// ModifyEntry implements [target.Pipeline]. The entry's counter stays as it is.
+// ModifyEntry implements [target.Pipeline]. It does not change the entry's counter.
 func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	return p.change("modifying an entry of", name, func(t *table) error {
 		if t.Source.Const {
@@ -384,7 +388,7 @@ func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	})
 }
 
-// replaceWord replaces the word that packets find for an entry, and keeps the entry's counts.
+// replaceWord replaces the entry word that packets find. It keeps the entry's counter values.
 func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 	word, err := bind()
 	if err != nil {
@@ -399,11 +403,11 @@ func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 		t.free(word)
 		return err
 	}
-	if t.Counter >= 0 || t.Hit >= 0 { // wait for packets that still use the old slot
+	if t.Counter >= 0 || t.Hit >= 0 { // Wait for packets that still use the old slot.
 		WaitForPackets()
 	}
 	t.noticeHit(have, old)
-	if t.Counter >= 0 { // carry over the previous counts
+	if t.Counter >= 0 { // Copy the previous counter values.
 		from, to := t.counterAt(old), t.counterAt(word)
 		for _, off := range []int{0, 8} {
 			atomic.AddUint64(t.p.State.word(to+off), t.p.State.Load(from+off))
@@ -439,7 +443,7 @@ func (p *Pipeline) DeleteEntry(name string, e *target.TableEntry) error {
 	})
 }
 
-// Entries implements [target.Pipeline]. They come in the order of their insertion.
+// Entries implements [target.Pipeline]. It returns entries in the order of their insertion.
 func (p *Pipeline) Entries(name string) (out []target.TableEntry, err error) {
 	err = p.change("reading", name, func(t *table) error {
 		all := make([]*entry, 0, len(t.byMatch))
@@ -476,7 +480,7 @@ func (p *Pipeline) SetDefault(name string, e *target.TableEntry) error {
 	})
 }
 
-// setDefault sets the default entry; nil is the program's own.
+// setDefault sets the default entry. If e is nil, it restores the default entry of the program.
 func (t *table) setDefault(e *target.TableEntry) error {
 	d := t.Source.Default
 	own := e == nil
@@ -491,7 +495,9 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		if d == nil || d.ActionIndex >= 0 {
 			var err error
 			if own {
-				word, err = t.bindAction(e.Action) // for tables with a profile, too
+				// The program's own default entry has an action, even if the table has an action
+				// profile.
+				word, err = t.bindAction(e.Action)
 			} else {
 				word, err = t.bind(e)
 			}
@@ -522,7 +528,7 @@ func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
 	return out, err
 }
 
-// slotAt returns the place in the state of the slot that an entry's word names.
+// slotAt returns the offset in the state at which the slot that an entry's word names begins.
 func (t *table) slotAt(word uint64) int { return t.TablePlan.Slots + int(word>>16)*t.SlotSize }
 
 func (t *table) counterAt(word uint64) int { return t.slotAt(word) + t.Counter }

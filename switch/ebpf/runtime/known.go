@@ -14,26 +14,27 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/known"
 )
 
-// The times at which a program is recompiled for its tables' content (compile/known). A changed
-// table stays a map until it has not changed for a while. That time doubles with each change, so a
-// table that changes often is nearly always a map. Programs are compiled one after the other, with
-// a pause.
+// The times at which programs are recompiled for their tables' content (compile/known). A changed
+// table is looked up in its map until it has not changed for a while. This time doubles with each
+// change, so a table that changes often nearly always uses its map. Programs are compiled one after
+// the other, with a pause between them.
 const (
 	knownQuiet   = time.Second
 	knownLongest = 2 * time.Minute
 	knownPause   = 2 * time.Second
 )
 
-// knowing is the control plane's data about a table for recompilation.
+// knowing is the data about a table that controls recompilation.
 type knowing struct {
-	version uint32        // the version in the state
-	changed time.Time     // when the table last changed
-	quiet   time.Duration // how long the table must be unchanged before it is compiled in
-	used    bool          // the running program has comparisons for this version
-	unfit   bool          // the content needs too many comparisons
+	version uint32    // the table's version in the state
+	changed time.Time // when the table last changed
+	// how long the table must be unchanged before a program is compiled for its content
+	quiet time.Duration
+	used  bool // the running program is compiled for this version of the table
+	unfit bool // the content would need too many comparisons
 }
 
-// touch makes packets use the map from now on. It is called before the map is changed.
+// touch makes packets use the table's map from now on. Callers call it before they change the map.
 func (t *table) touch() {
 	if !t.Knowable() {
 		return
@@ -50,11 +51,12 @@ func (t *table) touch() {
 	t.know.used, t.know.unfit = false, false
 }
 
-// settled reports whether the table has been unchanged for long enough; if now is set, it returns
+// settled reports whether the table has been unchanged for long enough. If now is set, it returns
 // true.
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
-// held returns the table's content; false if that needs too many comparisons.
+// held returns the table's content. It returns false if the content would need too many
+// comparisons.
 func (t *table) held() (known.Table, bool) {
 	width := t.Source.Keys[0].Width
 	if len(t.byMatch) > known.MostRanges {
@@ -75,15 +77,15 @@ func (t *table) held() (known.Table, bool) {
 	return known.Table{Version: t.know.version, Ranges: ranges, Entries: entries}, ranges != nil
 }
 
-// Specialised are a pipeline's programs, recompiled for its tables' content.
+// Specialised has a pipeline's programs after they were recompiled for the tables' content.
 type Specialised struct {
 	TC, XDP *ebpf.Program
-	Striped bool                // they support stripes (SetStripes)
-	known   map[int]known.Table // by Table.Index
-	paths   bool                // they were compiled by their paths
+	Striped bool                // the programs support stripes (SetStripes)
+	known   map[int]known.Table // indexed by Table.Index
+	paths   bool                // the programs are compiled path by path
 }
 
-// Close frees the programs.
+// Close releases the programs.
 func (s *Specialised) Close() {
 	for _, prog := range []*ebpf.Program{s.TC, s.XDP} {
 		if prog != nil {
@@ -92,8 +94,9 @@ func (s *Specialised) Close() {
 	}
 }
 
-// knowable returns the contents of tables for which a program can be compiled; nil if the running
-// one already has all of them. With now, it does not wait until tables have stopped changing.
+// knowable returns the contents of tables for which programs can be compiled. It returns nil if the
+// running programs already use all these contents. If now is set, it does not wait until tables
+// have stopped changing.
 func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	leave, err := p.enter()
 	if err != nil {
@@ -103,7 +106,7 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	if p.refused || !now && time.Since(p.specialised) < knownPause {
 		return nil
 	}
-	// Mostly nothing has changed, and finding that out must not delay the control plane.
+	// Usually nothing has changed, and this check must not delay the control plane.
 	if !slices.ContainsFunc(p.control, func(t *table) bool {
 		return !t.know.used && !t.know.unfit && len(t.byMatch) > 0 &&
 			len(t.byMatch) <= known.MostRanges && t.Knowable() && t.settled(now)
@@ -128,11 +131,11 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 	return contents
 }
 
-// Specialise recompiles the programs if the running ones do not have their tables' present content;
-// it returns nil if they do, or if the pipeline was closed meanwhile. Calls of the control plane
-// can run at the same time. The programs run once they are attached and [Pipeline.Replace] was
-// called. With now, it does not wait until tables have stopped changing, and finds a program's
-// paths even if no table has changed.
+// Specialise recompiles the programs if the running programs are not compiled for their tables'
+// present content. It returns nil if they are, or if the pipeline was closed meanwhile. Control
+// plane calls can run at the same time. The new programs run once they are attached and
+// [Pipeline.Replace] was called. If now is set, Specialise does not wait until tables have stopped
+// changing, and it finds a program's paths even if no table has changed.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	contents := p.knowable(now)
 	p.mu.Lock()
@@ -153,22 +156,23 @@ func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	return s, err
 }
 
-// inBackground runs f on its own low-priority thread, because finding a program's paths and having
-// the kernel verify them can take a large part of a second.
+// inBackground runs f on a new thread with low priority. Finding a program's paths and verifying
+// the program in the kernel can take a large part of a second.
 func inBackground(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 10)
 		f()
 	}()
 	<-done
 }
 
-// makeAnew compiles and loads programs for the tables' content, by their paths if possible. It
-// returns nil if the pipeline was closed meanwhile: the kernel refuses programs whose maps are
-// closed, and such an end is not a fault of the program.
+// makeAnew compiles and loads programs for the tables' content, path by path if possible. It
+// returns nil if the pipeline was closed meanwhile. The kernel then refuses the programs because
+// their maps are closed, which is not a fault of the programs.
 func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
 	s, err := p.loadKnown(contents, paths)
 	if err == nil {
@@ -178,10 +182,11 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 	closed := p.closed
 	switch {
 	case closed:
-	case paths: // too many paths for the kernel's verifier, or for the reach of a jump
+	case paths:
+		// the program has too many paths for the kernel's verifier, or for the reach of a jump
 		p.pathless = true
 	default:
-		p.refused = true // do not try this program again
+		p.refused = true // The kernel refused this program, so do not try it again.
 	}
 	p.mu.Unlock()
 	switch {
@@ -193,8 +198,8 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 	return nil, err
 }
 
-// loadKnown loads programs into the kernel that are compiled for the tables' content and by their
-// paths.
+// loadKnown loads programs into the kernel that are compiled for the tables' content and, if paths
+// is set, path by path.
 func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Specialised, err error) {
 	s = &Specialised{known: contents, paths: paths}
 	maps := p.Maps
@@ -211,7 +216,7 @@ func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Speci
 	return s, nil
 }
 
-// Forget makes [Pipeline.Specialise] compile the programs again even if no table has changed; it is
+// Forget makes [Pipeline.Specialise] compile the programs again even if no table has changed. It is
 // for tests.
 func (p *Pipeline) Forget() {
 	leave, err := p.enter()
@@ -225,8 +230,8 @@ func (p *Pipeline) Forget() {
 	p.Maps.Paths = false
 }
 
-// Replace makes new programs the pipeline's own and returns the old ones. Programs that do not
-// support stripes may run only after SetStripes(false).
+// Replace makes the new programs the pipeline's own programs, and returns the old programs.
+// Programs without support for stripes may run only after SetStripes(false).
 func (p *Pipeline) Replace(s *Specialised) *Specialised {
 	p.mu.Lock()
 	defer p.mu.Unlock()

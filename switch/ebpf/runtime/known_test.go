@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestNothingNew: if no table can be newly compiled in, the contents of tables are not computed, so
-// the entries are not read at all.
+// TestNothingNew checks that the contents of tables are not computed if programs cannot be compiled
+// for any more tables. The entries must not even be read.
 func TestNothingNew(t *testing.T) {
-	// Entries without a match: computing their contents would fail.
+	// These entries have no match, so computing their contents would fail.
 	entries := func(n int) map[string]*entry {
 		m := map[string]*entry{}
 		for i := range n {
@@ -57,7 +57,7 @@ func TestNothingNew(t *testing.T) {
 }
 
 // TestClosedMeanwhile closes a pipeline, as a commit does, while its program is being recompiled.
-// The kernel then refuses programs because their maps are closed, which must not cause a warning.
+// The kernel then refuses the program because its maps are closed. This must not cause a warning.
 func TestClosedMeanwhile(t *testing.T) {
 	if err := attach.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -77,7 +77,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Messages = []*bmv2json.Primitive{{}} // as in a program with log_msg
+	p.Messages = []*bmv2json.Primitive{{}} // the program has a log_msg
 	p.Close()
 	for _, paths := range []bool{true, false} {
 		made, err := p.makeAnew(map[int]known.Table{}, paths)

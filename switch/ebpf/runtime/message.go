@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// DecodeMessage decodes a record of this pipeline's messages.
+// DecodeMessage decodes a record of the ring for log messages. ok is false if the record belongs to
+// another pipeline.
 func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 	if len(b) < memory.MessageHeader || binary.NativeEndian.Uint64(b) != p.Number {
 		return "", false
@@ -47,8 +48,8 @@ func (p *Pipeline) DecodeMessage(b []byte) (text string, ok bool) {
 	return s.String(), true
 }
 
-// LostMessages is how many messages were lost because the ring was full; 0 if the pipeline is
-// closed.
+// LostMessages returns how many messages were lost because the ring was full. It returns 0 if the
+// pipeline is closed.
 func (p *Pipeline) LostMessages() uint64 {
 	leave, err := p.enter()
 	if err != nil {

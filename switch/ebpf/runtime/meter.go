@@ -9,8 +9,6 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// ---- the control plane ----
-
 func (p *Pipeline) meter(name string, index int) (int, error) {
 	m := p.Prog.Meter(name)
 	if m == nil || m.Direct {
@@ -23,7 +21,7 @@ func (p *Pipeline) meter(name string, index int) (int, error) {
 	return p.Meters[m.Index].Off + index*memory.MeterBytes, nil
 }
 
-// configureMeter writes a cell, atomically for packets.
+// configureMeter writes a meter's cell in the state, atomically for packets.
 func (p *Pipeline) configureMeter(at int, c *target.MeterConfig) error {
 	data := make([]byte, compile.CellsHeader+memory.MeterBytes)
 	if c != nil {
@@ -100,13 +98,13 @@ func (t *table) directMeter(e *target.TableEntry) (int, error) {
 	return t.meterAt(have.word), nil
 }
 
-// meterAt is where the meter of an entry is, by its word.
+// meterAt returns the offset in the state at which an entry's meter is. word is the entry's word.
 func (t *table) meterAt(word uint64) int {
 	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.TablePlan.Meter
 }
 
-// keepMeter copies the meter of a modified entry to its new slot. Tokens that packets take from the
-// old meter meanwhile are not deducted from the new one.
+// keepMeter copies the meter of a modified entry to the entry's new slot. If packets take tokens
+// from the old meter meanwhile, these tokens are not deducted from the new meter.
 func (t *table) keepMeter(old, word uint64) {
 	for off := 0; off < memory.MeterBytes; off += 8 {
 		t.p.State.Store(t.meterAt(word)+off, t.p.State.Load(t.meterAt(old)+off))

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// group is a multicast group from the control plane, with the place of its replicas.
+// group is a multicast group of the control plane, and where its replicas are.
 type group struct {
 	replicas []target.Replica
 	at       int

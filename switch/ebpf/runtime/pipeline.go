@@ -17,42 +17,44 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Pipeline is one committed program: its programs in the kernel, and the control plane's side of
-// it.
+// Pipeline is one committed P4 program. It has the programs in the kernel, and the control plane's
+// side of the P4 program.
 //
 // The control plane keeps its own list of entries, groups and defaults, checks every call against
-// it, and writes the result to the kernel.
+// this list, and writes the result to the kernel.
 type Pipeline struct {
 	*memory.Plan
 	emit.Settings
 	State   *State
 	PHV     *ebpf.Map
 	lookups map[int]*ebpf.Map
-	Number  uint64        // unique among this switch's pipelines
-	TC      *ebpf.Program // at tc
-	XDP     *ebpf.Program // at XDP; nil if no port may use XDP
+	Number  uint64        // number that is unique among this switch's pipelines
+	TC      *ebpf.Program // the program at tc
+	XDP     *ebpf.Program // the program at XDP; nil if no port may use XDP
 	slots   *ebpf.Map     // slots for frames that XDP passes to tc, and for reinjected packets
 	Maps    emit.Maps
-	cells   *ebpf.Program // program that reads and writes registers under the packets' lock
+	cells   *ebpf.Program // the program that reads and writes registers under the packets' lock
 
-	mu             sync.Mutex
-	closed         bool
-	control        []*table // by Table.Index
-	groups         map[uint32]*group
-	sessions       map[uint32]*session
-	sets           map[string][][]target.FieldMatch // value sets by name, in the control plane's form
+	mu       sync.Mutex
+	closed   bool
+	control  []*table // indexed by Table.Index
+	groups   map[uint32]*group
+	sessions map[uint32]*session
+	// value sets by name, as the control plane sees them
+	sets           map[string][][]target.FieldMatch
 	replicas       *extents
-	actionProfiles []*actionProfile  // by ActionProfile.Index
-	ages           map[*entry]*table // entries with idle timeouts
+	actionProfiles []*actionProfile  // indexed by ActionProfile.Index
+	ages           map[*entry]*table // entries that have an idle timeout
 
-	specialised time.Time // when the programs were last compiled for their tables' content
+	specialised time.Time // When the programs were last compiled for their tables' content.
 	refused     bool      // the kernel has refused a program compiled for its tables' content
-	pathless    bool      // the kernel has refused a program that was compiled by its paths
+	pathless    bool      // the kernel has refused a program compiled path by path
 	striped     bool      // the programs support stripes (SetStripes)
-	waits       uint64    // how often packets had found the one lock taken (StripeIfMeeting)
+	// how often packets had found the global lock taken at the last StripeIfMeeting
+	waits uint64
 }
 
-// NewPipeline loads a program into the kernel; it does not process packets yet.
+// NewPipeline loads a program into the kernel. The program does not process packets yet.
 func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	pl, err := memory.NewPlan(prog)
 	if err != nil {
@@ -132,7 +134,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	for _, a := range prog.ActionProfiles() {
 		p.actionProfiles = append(p.actionProfiles, newActionProfile(a))
 	}
-	p.pathless = pl.HasGroups() // paths do not support groups
+	p.pathless = pl.HasGroups() // programs with groups cannot be compiled path by path
 	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}
@@ -145,14 +147,14 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 }
 
 // loadWith translates the program for a hook and loads it into the kernel. striped reports whether
-// it supports stripes ([compile.Translate]).
+// the program supports stripes ([compile.Translate]).
 func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, striped bool,
 	err error) {
 	insns, striped, err := compile.Translate(p.Plan, h, maps, p.Settings)
 	if err != nil {
 		return nil, false, err
 	}
-	prog, err = LoadProgram("netcraq", h, insns) // the name must equal attach.SwitchProgram
+	prog, err = LoadProgram("netcraq", h, insns) // the name must be attach.SwitchProgram
 	return prog, striped, err
 }
 
@@ -160,14 +162,14 @@ func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, st
 func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
 	if h == emit.XDP {
-		// accept frames that are longer than a page
+		// The program accepts frames that are longer than a page.
 		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS
 	}
 	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) && len(v.Log) > 0 {
-			// If the verifier cannot follow a program, this engine cannot run it.
+			// If the verifier cannot follow a program, this engine cannot run the program.
 			return nil,
 				fmt.Errorf("the kernel's verifier refuses the program %q for %s "+
 					"(%d instructions): %w: %w", name, h, len(insns), err, target.ErrUnsupported)
@@ -178,7 +180,7 @@ func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Progra
 	return prog, nil
 }
 
-// Close frees everything. Packets in flight keep the programs and maps that they use.
+// Close releases the programs and maps. Packets in flight keep the programs and maps that they use.
 func (p *Pipeline) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +209,7 @@ func (p *Pipeline) Close() {
 // Program implements [target.Pipeline].
 func (p *Pipeline) Program() *bmv2json.Program { return p.Prog }
 
-// enter takes the lock of the control plane for one call.
+// enter takes the control plane's lock for one call. The caller must call leave at the end.
 func (p *Pipeline) enter() (leave func(), err error) {
 	p.mu.Lock()
 	if p.closed {

@@ -9,15 +9,15 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// scanList is the control plane's side of the lists.
+// scanList is the control plane's side of a table's priority list.
 type scanList struct {
-	order   []*entry // entries in the order in which packets see them
-	current int      // the copy that the table points at
-	clean   int      // copies after the current one that no packet can be reading
+	order   []*entry // the entries in the order of the list
+	current int      // index of the copy that the table points at
+	clean   int      // number of copies after the current copy that no packet can be reading
 }
 
-// before reports which of two matching entries wins: the one with the larger priority, otherwise
-// the older one.
+// before reports whether e wins over o if both match. The entry with the larger priority wins, or
+// the older entry if both priorities are equal.
 func (e *entry) before(o *entry) bool {
 	return e.Priority > o.Priority || e.Priority == o.Priority && e.seq < o.seq
 }
@@ -37,7 +37,7 @@ func (t *table) removeFromList(e *entry) {
 	t.list.order = slices.Delete(t.list.order, i, i+1)
 }
 
-// publishList makes packets see the list as it is now.
+// publishList makes packets see the present list.
 func (t *table) publishList() {
 	s := t.Scan
 	if t.list.clean == 0 {
@@ -59,7 +59,7 @@ func (t *table) publishList() {
 	t.p.State.Store(s.Head, uint64(len(t.list.order))|uint64(first)<<32)
 }
 
-// matchWords converts a match to pairs of words.
+// matchWords converts a match to two words for each word of the key.
 func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	for i, m := range match {
 		k := t.Source.Keys[i]
@@ -72,7 +72,7 @@ func (t *table) matchWords(match []target.FieldMatch) (out []uint64) {
 	return out
 }
 
-// maskOf is a match's mask; for a range, the high bound.
+// maskOf returns the mask of a match. For a range it returns the upper bound.
 func maskOf(k *bmv2json.Key, m target.FieldMatch) []byte {
 	switch k.Kind {
 	case bmv2json.MatchTernary, bmv2json.MatchOptional, bmv2json.MatchRange:

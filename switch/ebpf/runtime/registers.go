@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// move copies cells between the state and data, whose first CellsHeader bytes are left for the
-// program's header.
+// move copies cells between the state and data. The first CellsHeader bytes of data are space for
+// the header of the cells program.
 func (p *Pipeline) move(off int, data []byte, write bool) error {
 	n := len(data) - compile.CellsHeader
 	binary.NativeEndian.PutUint32(data, uint32(off))
@@ -43,20 +43,20 @@ func (p *Pipeline) move(off int, data []byte, write bool) error {
 	return nil
 }
 
-// errLocked: a packet has held the registers for longer than any packet needs, so its CPU is not
-// running.
+// errLocked is the error if a packet has held the registers for longer than any packet needs. The
+// CPU of that packet is not running.
 var errLocked = errors.New("the registers stayed locked")
 
-// Barrier first waits for barrierGrace, which is longer than a packet takes unless it waits for a
-// lock. Then it checks for barrierLooks whether the registers are free, and finally takes the lock
-// itself, until barrierPatience is over.
+// Barrier first waits for barrierGrace, which is longer than a packet takes unless the packet waits
+// for a lock. Then it checks for barrierLooks whether the registers are free. Finally it takes the
+// lock itself, and gives up after barrierPatience.
 const (
 	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond
 	barrierPatience = time.Second
 )
 
-// Barrier implements [target.Pipeline]; compile/locking/lock.go says how.
+// Barrier implements [target.Pipeline]. compile/locking/lock.go describes it.
 func (p *Pipeline) Barrier() error {
 	leave, err := p.enter()
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Pipeline) Barrier() error {
 	}
 	defer leave()
 	if len(p.Prog.Registers) == 0 {
-		return nil // no packet has a lock to wait for
+		return nil // there is no lock that a packet could hold
 	}
 	epoch := atomic.AddUint64(p.State.word(p.Epoch), 1)
 	for began := time.Now(); time.Since(began) < barrierGrace; {
@@ -76,8 +76,8 @@ func (p *Pipeline) Barrier() error {
 			break
 		}
 	}
-	// Seeing a lock free is as good as having held it, because a packet that takes it later sees
-	// the oldest permitted epoch.
+	// It is enough to see a lock free once. A packet that takes the lock later sees the oldest
+	// permitted epoch.
 	began := time.Now()
 	locks := p.Locks()
 	for time.Since(began) < barrierLooks {
@@ -91,7 +91,7 @@ func (p *Pipeline) Barrier() error {
 	}
 	data := make([]byte, compile.CellsHeader+8)
 	for {
-		err := p.move(p.Epoch, data, false) // the result does not matter
+		err := p.move(p.Epoch, data, false) // only holding the lock matters, not the data
 		if !errors.Is(err, errLocked) || time.Since(began) > barrierPatience {
 			return err
 		}
@@ -111,7 +111,7 @@ func (p *Pipeline) register(name string, first, count int) (*bmv2json.Register, 
 	return r, p.Registers[r.Index], nil
 }
 
-// StatePart returns the place of a register's cell, which must have at most 64 bits.
+// StatePart returns the place of a register cell in the state. The cell must have at most 64 bits.
 func (p *Pipeline) StatePart(name string, index int) (emit.StatePart, error) {
 	_, a, err := p.register(name, index, 1)
 	if err == nil && a.Cell > 8 {
@@ -120,8 +120,7 @@ func (p *Pipeline) StatePart(name string, index int) (emit.StatePart, error) {
 	return emit.StatePart{Off: a.At(index), Size: a.Cell}, err
 }
 
-// encodeCell writes a value in a cell's form: a number in host order, or a padded big-endian
-// string.
+// encodeCell converts a value to a cell: a number in host order, or a padded big-endian string.
 func encodeCell(cell, value []byte) {
 	if len(cell) > 8 || len(cell) == 8 && len(value) > 8 {
 		clear(cell)
@@ -143,7 +142,7 @@ func encodeCell(cell, value []byte) {
 	}
 }
 
-// appendCell is the inverse of encodeCell: it appends the value in a cell.
+// appendCell appends the value in a cell to to. It is the inverse of encodeCell.
 func appendCell(to, cell []byte, width int) []byte {
 	n := (width + 7) / 8
 	if ir.Wide(width) {
@@ -176,7 +175,7 @@ func (p *Pipeline) ReadRegister(name string, index int) ([]byte, error) {
 
 // ReadRegisters implements [target.Pipeline].
 func (p *Pipeline) ReadRegisters(name string, first, count int) ([][]byte, error) {
-	// in one slice, because allocating one for each cell would take longer than reading them
+	// One slice for all cells is faster than allocating a slice for each cell.
 	cells, err := p.AppendRegisters(nil, name, first, count)
 	if err != nil {
 		return nil, err
@@ -242,7 +241,7 @@ func (p *Pipeline) writeCells(name string, first, count int, value []byte) error
 		return fmt.Errorf("register %q: %w", name, err)
 	}
 	each := compile.CellsMax / a.Cell
-	if a.Stride != a.Cell { // other registers' cells are between
+	if a.Stride != a.Cell { // other registers' cells are in between
 		each = 1
 	}
 	data := make([]byte, compile.CellsHeader+min(count, each)*a.Cell)

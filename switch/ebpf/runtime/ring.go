@@ -11,17 +11,17 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Ring is a BPF ring buffer with the goroutine that empties it.
+// Ring is a BPF ring buffer, with the goroutine that reads it.
 type Ring struct {
 	m      *ebpf.Map
 	reader *ringbuf.Reader
 	done   sync.WaitGroup
-	taken  atomic.Uint64 // records that were handled
-	seen   atomic.Uint64 // records that were read
+	taken  atomic.Uint64 // number of records that were handled
+	seen   atomic.Uint64 // number of records that were read
 }
 
 // newRing creates a ring of the given size in bytes, a power of two, and calls handle for each
-// record. handle must not retain the record.
+// record that a program puts into it. handle must not retain the record.
 func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []byte)) (*Ring,
 	error) {
 	m, err := newMapIn(ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: bytes})
@@ -51,8 +51,8 @@ func newRing(name string, bytes uint32, log *slog.Logger, handle func(record []b
 	return r, nil
 }
 
-// Pending reports whether a record is waiting or being handled. One that is being read at this
-// moment may be missed.
+// Pending reports whether a record is waiting or being handled. It may miss a record that is being
+// read at this moment.
 func (r *Ring) Pending() bool {
 	return r.reader.AvailableBytes() > 0 || r.seen.Load() != r.taken.Load()
 }

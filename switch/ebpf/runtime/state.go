@@ -18,8 +18,8 @@ func newMapIn(spec ebpf.MapSpec) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// State is the mapping of the map "state": the data that outlives a packet, shared with the
-// programs.
+// State is the memory mapping of the map "state", the data that outlives a packet. The process
+// shares it with the programs.
 type State struct {
 	bpf *ebpf.Map
 	Mem []byte
@@ -32,7 +32,7 @@ func NewState(size int) (*State, error) {
 		return nil, fmt.Errorf("making a map of %d bytes for registers, counters and tables: %w",
 			size, err)
 	}
-	// The mapping is by pages; bytes after the value are never used.
+	// The mapping has whole pages. The bytes after the value are never used.
 	page := unix.Getpagesize()
 	mem, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED)
@@ -51,23 +51,24 @@ func (s *State) Close() {
 	s.bpf.Close()
 }
 
-// FD is the map's file descriptor, for programs that use it.
+// FD returns the map's file descriptor, for programs that use the map.
 func (s *State) FD() int { return s.bpf.FD() }
 
-// word is an aligned 64-bit word of the state, which packets may read or write at any time.
+// word returns a pointer to an aligned 64-bit word of the state. Packets may read or write the word
+// at any time.
 func (s *State) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&s.Mem[off])) }
 
 func (s *State) Load(off int) uint64     { return atomic.LoadUint64(s.word(off)) }
 func (s *State) Store(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
 
-const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
+const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h
 
-// WaitForPackets returns when every program that was running when it was called has ended: an RCU
-// grace period of the kernel, for which membarrier(2) waits.
+// WaitForPackets returns once every program that was running at the time of the call has ended. It
+// uses membarrier(2), which waits for an RCU grace period of the kernel.
 func WaitForPackets() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
-		// the kernel does not support this (or has nohz_full CPUs); sleep longer than any packet
-		// takes
+		// The kernel does not support membarrier (or has nohz_full CPUs), so sleep for longer than
+		// any packet takes.
 		time.Sleep(100 * time.Millisecond)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// SetStripes makes packets take stripes of registers from now on, or the one lock
-// (compile/locking/stripes.go). The caller must ensure that only the pipeline's own programs run
-// during the call, and as long as stripes are used. The error is [target.ErrUnsupported] if these
-// programs do not support stripes.
+// SetStripes makes packets lock stripes of registers from now on, or the global lock
+// (compile/locking/stripes.go). Only the pipeline's own programs may run during the call and as
+// long as stripes are used. The caller must ensure this. The error is [target.ErrUnsupported] if
+// these programs do not support stripes.
 //
-// Packets that use different modes must never use the registers at the same time. So between the
-// two modes there is a time in which all packets take both kinds of locks: it begins when the last
-// packet of the old mode has ended, and ends before the first packet of the new mode begins.
+// Packets that use different modes must never use the registers at the same time. So in a period
+// between the two modes, all packets take both kinds of locks. This period begins before the last
+// packet of the old mode has ended, and ends only after that.
 func (p *Pipeline) SetStripes(on bool) error {
 	modes := []uint64{memory.ModeBoth, memory.ModeOne}
 	if on {
@@ -41,10 +41,10 @@ func (p *Pipeline) SetStripes(on bool) error {
 	return nil
 }
 
-var waitForPackets = WaitForPackets // replaced in tests
+var waitForPackets = WaitForPackets // tests replace this function
 
-// StayWithOneLock keeps SetStripes from using stripes until programs are recompiled: some port
-// still runs a program without stripes.
+// StayWithOneLock prevents SetStripes from using stripes until programs are recompiled, because
+// some port still runs a program without stripes.
 func (p *Pipeline) StayWithOneLock() {
 	leave, err := p.enter()
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *Pipeline) StayWithOneLock() {
 	p.striped = false
 }
 
-// Striped reports whether packets take stripes.
+// Striped reports whether packets lock stripes.
 func (p *Pipeline) Striped() bool {
 	leave, err := p.enter()
 	if err != nil {
@@ -64,12 +64,13 @@ func (p *Pipeline) Striped() bool {
 	return p.State.Load(p.Mode) == memory.ModeStripes
 }
 
-// mostWaits is how often packets may find the one lock taken between two calls of StripeIfMeeting,
-// half a second apart. With fewer waits, stripes would cost more than they save.
+// mostWaits is how often packets may find the global lock taken between two calls of
+// StripeIfMeeting, half a second apart. With fewer waits, stripes would cost more time than they
+// save.
 const mostWaits = 1000
 
-// StripeIfMeeting sets stripes if packets have waited for each other since it was last called and
-// the programs support stripes; it reports whether it did.
+// StripeIfMeeting switches to stripes if packets have waited for each other since the last call and
+// the programs support stripes. It reports whether it switched.
 func (p *Pipeline) StripeIfMeeting() (bool, error) {
 	leave, err := p.enter()
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSetStripes: between the one lock and stripes, in both directions, there is a time with both.
-// Each change of mode waits for packets that may not have seen it, before the next one.
+// TestSetStripes checks that there is a period with both kinds of locks between the global lock and
+// stripes, in both directions. Each change of mode must wait for packets that may not have seen it,
+// before the next change.
 func TestSetStripes(t *testing.T) {
 	state, err := NewState(4096)
 	if err != nil {

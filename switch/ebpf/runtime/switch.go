@@ -19,24 +19,24 @@ const (
 	tapRing      = 16 << 20
 )
 
-// Switch is the data that all pipelines of one switch share, and that outlives them.
+// Switch has the data that all pipelines of one switch share and that outlives them.
 type Switch struct {
 	emit.Settings
-	atXDP     bool          // programs are loaded for XDP, too
+	atXDP     bool          // programs are also loaded for XDP
 	magic     uint64        // identifies the switch in metadata cookies
-	pipelines atomic.Uint64 // number of pipelines so far
+	pipelines atomic.Uint64 // number of pipelines created so far
 
 	PortMap    *PortMap
 	PacketOuts *State    // the frame of a packet-out
-	buffer     *ebpf.Map // buffer space for each CPU
+	buffer     *ebpf.Map // buffers for each CPU
 	PacketIn   *Ring
 	digests    *Ring
 	messages   *Ring
-	tap        *Ring // nil if no tap was requested
+	tap        *Ring // nil if Options.Tap is not set
 }
 
-// NewSwitch makes the maps. Each function is called with every record of its ring, which it must
-// not retain; onTap may be nil.
+// NewSwitch creates the maps and rings of a switch. It calls each function with every record of its
+// ring. The functions must not retain the record. onTap may be nil.
 func NewSwitch(s emit.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDigest,
 	onMessage, onTap func(record []byte)) (sh *Switch, err error) {
 	sh = &Switch{Settings: s, atXDP: atXDP, magic: rand.Uint64()}
@@ -73,7 +73,7 @@ func NewSwitch(s emit.Settings, atXDP bool, log *slog.Logger, onPacketIn, onDige
 	return sh, nil
 }
 
-// CloseRings ends the reading of the rings, and returns once no record is being handled.
+// CloseRings stops reading the rings. It returns once no record is being handled.
 func (s *Switch) CloseRings() {
 	for _, r := range []*Ring{s.PacketIn, s.digests, s.messages, s.tap} {
 		if r != nil {
@@ -82,7 +82,7 @@ func (s *Switch) CloseRings() {
 	}
 }
 
-// Close frees the maps.
+// Close releases the maps.
 func (s *Switch) Close() {
 	if s.buffer != nil {
 		s.buffer.Close()

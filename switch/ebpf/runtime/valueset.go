@@ -69,7 +69,7 @@ func (p *Pipeline) SetValueSet(name string, members [][]target.FieldMatch) error
 		words = append(append(words, values...), masks...)
 		given = append(given, kept)
 	}
-	WaitForPackets() // wait for packets that still read the copy that will be written
+	WaitForPackets() // wait for packets that still read the copy that is written next
 	copies := 1 - p.State.Load(s.At)>>32
 	for i, w := range words {
 		p.State.Store(s.Lists[copies]+i*8, w)

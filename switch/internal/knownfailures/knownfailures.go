@@ -1,5 +1,5 @@
-// Package knownfailures lists tests of other projects that are known to fail. The list is wrong if
-// a test that is not on it fails, or if a test on it passes or does not exist.
+// Package knownfailures reads lists of other projects' tests that are known to fail. A list is
+// wrong if a test that is not on it fails, or if a test on it passes or does not exist.
 package knownfailures
 
 import (
@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// List has the reasons of the listed tests, by name. Verdict removes the tests for which it is
-// called.
+// List maps the name of a test to the reason why it is known to fail. Each call of Verdict removes
+// a test from the list.
 type List map[string]string
 
-// Read reads a list: one NAME: REASON per line, with empty lines and comments (#).
+// Read reads a list from a file with one NAME: REASON per line. It skips empty lines and comments
+// (#).
 func Read(t *testing.T, file string) List {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -33,7 +34,8 @@ func Read(t *testing.T, file string) List {
 	return out
 }
 
-// Verdict says how to judge a test with unexpected results.
+// Verdict returns a function that judges the result of a test from the differences that the test
+// found.
 func (f List) Verdict(name string) func(t *testing.T, differences []string) {
 	reason, listed := f[name]
 	delete(f, name)
@@ -52,7 +54,7 @@ func (f List) Verdict(name string) func(t *testing.T, differences []string) {
 	}
 }
 
-// Left fails a test for listed failures that did not occur.
+// Left fails t for each listed test that does not exist.
 func (f List) Left(t *testing.T) {
 	t.Helper()
 	for name := range f {

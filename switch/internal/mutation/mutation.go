@@ -1,4 +1,4 @@
-// Package mutation makes unusual programs and requests for tests, from existing ones.
+// Package mutation creates unusual programs and requests for tests by changing existing ones.
 package mutation
 
 import (
@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Document changes a few places of a document that encoding/json has read. It removes members and
-// elements, and changes numbers. Mostly it replaces a value by one with the same name elsewhere in
-// the document, so that readers accept many of the results.
+// Document changes a few places in a document that encoding/json has decoded. It removes members
+// and elements, and changes numbers. Usually it replaces a value by the value of a member with the
+// same name elsewhere in the document, so that readers accept many of the results.
 func Document(doc any, r *rand.Rand) {
-	var all []func() // each changes one place
+	var all []func() // Each function in this list changes one place.
 	values := map[string][]any{}
 	put := func(name string, old any, set func(any), drop func()) {
 		values[name] = append(values[name], old)

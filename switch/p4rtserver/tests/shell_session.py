@@ -27,8 +27,8 @@ ETH_P_ALL = 3
 
 
 def table_entries() -> dict:
-    """Insert, read, modify and delete a route; then what the switch says to a second insert and to
-    a delete of what is not there.
+    """Insert, read, modify and delete a route. The result also has the switch's errors for a second
+    insert and for a delete of a missing entry.
     """
     entry = sh.TableEntry("ipv4_lpm")(action="forward")
     entry.match["ipv4_dst"] = "10.0.2.0/24"
@@ -63,8 +63,8 @@ def events(index: int) -> int:
 
 
 def packets() -> dict:
-    """A packet-out leaves by port 2; what is in the controller's name and for it comes in by port 1
-    and is a packet-in, once that is not a host's; the counter of events has both.
+    """A packet-out leaves by port 2. A packet from and to the controller's address arrives at port
+    1, and becomes a packet-in if that port is not a host's. The counter of events counts both.
     """
     listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     listener.bind(("h2", 0))
@@ -88,10 +88,10 @@ def packets() -> dict:
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, 20, 2))
     total = (total & 0xFFFF) + (total >> 16)
     header = header[:10] + (0xFFFF - total).to_bytes(2, "big") + header[12:]
-    # A READ of 16-byte values, in the controller's name and to its address.
+    # A READ of 16-byte values, from and to the controller's address.
     read = struct.pack("!BBHHHIIQ16s", 1, 0, 0, 0, 8, 7, 0x01000001, 0, b"for you!")
     frame_in = b"\x02" * 12 + b"\x08\x00" + header + struct.pack("!HHHH", 4000, 20035, 8 + len(read), 0) + read
-    sender.send(frame_in)  # a host's: nobody has said whose the port is
+    sender.send(frame_in)  # a host's packet, because port_trust has no entry for the port
     until = time.monotonic() + 5
     while (closed := events(60)) == 0 and time.monotonic() < until:  # EVENT_DROP_CLOSED_PORT
         time.sleep(0.02)
@@ -111,8 +111,8 @@ def packets() -> dict:
 
 
 def meters() -> dict:
-    """The bound of what a host's port may send: set, read and taken away. What is set is what is
-    read.
+    """Set, read and remove the rate limit of a host's port. The limit that is read is the one that
+    was set.
     """
     meter = sh.MeterEntry("host_rate")
     meter.index = 1

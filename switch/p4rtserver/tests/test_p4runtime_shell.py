@@ -27,7 +27,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture(scope="module", params=["ebpf", "interp", "bmv2"])
 def session(request, tmp_path_factory):
-    """What came of one session with a fresh switch."""
+    """The results of one session with a fresh switch."""
     if os.getuid() != 0:
         pytest.skip("needs root, for a network namespace")
     if request.param == "bmv2":

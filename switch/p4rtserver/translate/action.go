@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Call converts an Action of a request to the engine's form, by section 9.1.2 ("Action
-// Specification"): each parameter exactly once, and in range.
+// Call converts an Action of a request to the engine's form. By section 9.1.2 ("Action
+// Specification"), each parameter must occur exactly once, and be in range.
 func (s *Schema) Call(a *p4v1.Action) (*target.ActionCall, error) {
 	act := s.actions[a.GetActionId()]
 	if act == nil {
@@ -50,7 +50,7 @@ func (s *Schema) Call(a *p4v1.Action) (*target.ActionCall, error) {
 func (s *Schema) ActionOf(c *target.ActionCall) *p4v1.Action {
 	act := s.actionByName[c.Action]
 	if act == nil {
-		return nil // an action that the P4Info does not name
+		return nil // the P4Info does not contain the action
 	}
 	out := &p4v1.Action{ActionId: act.id}
 	for i, p := range act.params {
@@ -62,7 +62,8 @@ func (s *Schema) ActionOf(c *target.ActionCall) *p4v1.Action {
 	return out
 }
 
-// Permits checks that the table may run the action, in an entry or as its default.
+// Permits checks that the table may run the action in an entry or, if asDefault is set, as its
+// default action.
 func (t *Table) Permits(s *Schema, id uint32, asDefault bool) error {
 	ref := t.refs[id]
 	switch {

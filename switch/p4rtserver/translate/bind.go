@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// Bind checks that info describes prog and joins the two. The error names everything that differs.
-// The usual reason is that the two come from different compilations; the list of differences shows
-// which programs these are.
+// Bind checks that info describes prog, and combines the two to a Schema. The error names
+// everything that differs. The usual reason is that they come from different compilations. The list
+// of differences then shows from which programs they come.
 func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 	b := &binder{
 		Schema: &Schema{
@@ -72,7 +72,8 @@ func (b *binder) differ(format string, args ...any) {
 	}
 }
 
-// preamble checks the id of an object and returns its name, or "" if the object is unusable.
+// preamble checks the id of an object and returns the object's name, or "" if the object is
+// unusable.
 func (b *binder) preamble(what string, p *p4cfg.Preamble) string {
 	if p.GetId() == 0 || p.GetName() == "" {
 		b.differ("a %s in the P4Info has no id or no name", what)
@@ -86,7 +87,7 @@ func (b *binder) preamble(what string, p *p4cfg.Preamble) string {
 	return p.Name
 }
 
-// untranslated refuses @p4runtime_translation: its values are the controller's, and this server has
+// untranslated refuses @p4runtime_translation. Its values are the controller's, and this server has
 // no mapping from them to the program's values.
 func (b *binder) untranslated(where string, t *p4cfg.P4NamedType) {
 	if t == nil {
@@ -119,7 +120,7 @@ func (b *binder) bindActions() {
 	}
 }
 
-// sameAction compares an action of the P4Info with the program's.
+// sameAction checks that an action of the P4Info is the same as the program's.
 func (b *binder) sameAction(table string, a *action, prog *bmv2json.Action) {
 	if len(a.params) != len(prog.Params) {
 		b.differ("action %s of table %s has %d parameters in the P4Info and %d in the program",
@@ -145,7 +146,7 @@ func (b *binder) bindProfiles() {
 			return slices.Contains(info.TableIds, t.GetPreamble().GetId()) &&
 				b.Program.Table(t.Preamble.Name) != nil
 		}) {
-			// because no remaining table uses it
+			// no remaining table uses the action profile
 			b.LeftOut[info.Preamble.Id] = "action profile " + name
 			continue
 		}
@@ -181,7 +182,7 @@ func (b *binder) bindDirectResources() {
 	}
 }
 
-// matchTypes maps each kind of key in the JSON to the P4Info's.
+// matchTypes maps each match kind in the JSON to the P4Info's match type.
 var matchTypes = map[bmv2json.MatchKind]p4cfg.MatchField_MatchType{
 	bmv2json.MatchExact:    p4cfg.MatchField_EXACT,
 	bmv2json.MatchValid:    p4cfg.MatchField_EXACT,
@@ -207,8 +208,8 @@ func (b *binder) bindTables() {
 			byField: map[uint32]int{}, refs: map[uint32]*p4cfg.ActionRef{},
 			Counter: b.counterOf[info.Preamble.Id], Meter: b.meterOf[info.Preamble.Id],
 		}
-		// The sizes are not compared, because p4c itself writes different ones for tables whose
-		// entries are constant.
+		// bindKeys does not compare table sizes, because p4c itself writes different sizes for
+		// tables with const entries.
 		b.bindKeys(t)
 		b.bindTableActions(t)
 		b.bindImplementation(t)
@@ -249,13 +250,13 @@ func (b *binder) bindKeys(t *Table) {
 			b.differ("field %d of the key of table %s is %s in the P4Info and %s in the program",
 				i+1, t.Name, f.Name, prog.Name)
 		}
-		// In the P4Info, p4c writes no width for errors and for enums without a representation.
+		// In the P4Info, p4c writes no width for errors, and for enums without a representation.
 		if int(f.Bitwidth) != prog.Width && f.Bitwidth != 0 {
 			b.differ("key %s of table %s has %d bits in the P4Info and %d in the program", f.Name,
 				t.Name, f.Bitwidth, prog.Width)
 		}
-		// Some versions of p4c write "ternary" for an optional key; the forms of a match are the
-		// same.
+		// Some versions of p4c write "ternary" for an optional key. Both kinds of matches have the
+		// same form.
 		asTernary := f.GetMatchType() == p4cfg.MatchField_OPTIONAL &&
 			prog.Kind == bmv2json.MatchTernary
 		if f.GetMatchType() != matchTypes[prog.Kind] && !asTernary {
@@ -441,7 +442,7 @@ func (b *binder) bindDigests() {
 		}
 		prog := b.Program.LearnListNamed(name)
 		if prog == nil && len(b.info.Digests) == len(b.Program.LearnLists) {
-			// p4c numbers digests of tuples differently in its two outputs
+			// p4c numbers digests of tuples differently in its two outputs.
 			prog = b.Program.LearnLists[i]
 		}
 		typ, err := resolveType(b.info.GetTypeInfo(), d.TypeSpec)
@@ -453,8 +454,8 @@ func (b *binder) bindDigests() {
 		alike := func(l *bmv2json.LearnList) bool {
 			return slices.EqualFunc(w, l.Widths, func(w, p int) bool { return w == p || w == 0 })
 		}
-		// the program has fewer lists: it lacks this one, unless an unnamed list has the same
-		// widths
+		// The program has fewer lists than the P4Info. It lacks this list, unless an unnamed list
+		// has the same widths.
 		if prog == nil {
 			if i := slices.IndexFunc(b.Program.LearnLists,
 				func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
@@ -510,8 +511,9 @@ func (b *binder) bindPacketHeaders() {
 	}
 }
 
-// findUnnamed reports the program's objects that the P4Info lacks. Tables without keys are made by
-// the compiler, and a table that is hidden from the control plane can only have const entries.
+// findUnnamed reports the program's objects that the P4Info lacks. It does not report tables
+// without keys, because the compiler creates them. A table that is hidden from the control plane
+// can only have const entries.
 func (b *binder) findUnnamed() {
 	named := map[string]bool{}
 	for _, name := range b.names {

@@ -7,12 +7,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Byte strings (specification section 8.4): on the wire an integer is the shortest big-endian
-// string that holds it, and any longer one is accepted. Engines use exactly (width+7)/8 bytes.
+// Byte strings (specification section 8.4). On the wire, an integer is the shortest big-endian
+// string that holds it, and longer strings are accepted. Engines use exactly (width+7)/8 bytes.
 
-// Widen checks that b holds an unsigned number of at most width bits and returns it in full width.
-// The error has code OUT_OF_RANGE, as section 8.4 requires; callers change it if another section
-// requires another code.
+// Widen checks that b is an unsigned number of at most width bits, and returns it in full width.
+// The error has the code OUT_OF_RANGE, as section 8.4 requires. Callers change the code if another
+// section requires another.
 func Widen(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, Errorf(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
@@ -36,8 +36,8 @@ func Shorten(b []byte) []byte {
 	return bytes.Clone(v)
 }
 
-// widenSigned is Widen for int<width>: b is a two's complement number of any length. In the result,
-// the bits above width are zero, as engines require.
+// widenSigned does what Widen does, for int<width>. b is a two's complement number of any length.
+// In the result, the bits above width are zero, as engines require.
 func widenSigned(b []byte, width int) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, Errorf(codes.OutOfRange, "the value is empty; zero is written as one zero byte")
@@ -50,13 +50,14 @@ func widenSigned(b []byte, width int) ([]byte, error) {
 	for len(v) > 1 && v[0] == sign && (v[1]^sign)&0x80 == 0 {
 		v = v[1:]
 	}
-	// The minimum width: the bits of the magnitude, and one for the sign.
+	// The smallest possible width is the number of bits of the magnitude, plus one bit for the
+	// sign.
 	if need := (len(v)-1)*8 + bits.Len8(v[0]^sign) + 1; need > width {
 		return nil, Errorf(codes.OutOfRange,
 			"the value 0x%x needs %d bits as a signed number, of which %d fit", b, need, width)
 	}
 	out := bytes.Repeat([]byte{sign}, (width+7)/8)
-	if len(v) > len(out) { // a leading byte has only sign bits
+	if len(v) > len(out) { // the leading byte has only sign bits
 		v = v[len(v)-len(out):]
 	}
 	copy(out[len(out)-len(v):], v)
@@ -66,7 +67,7 @@ func widenSigned(b []byte, width int) ([]byte, error) {
 	return out, nil
 }
 
-// shortenSigned returns the canonical form of an int<width> from an engine.
+// shortenSigned returns the canonical form of an int<width> that comes from an engine.
 func shortenSigned(b []byte, width int) []byte {
 	v := bytes.Clone(b)
 	if len(v) == 0 {
@@ -84,7 +85,7 @@ func shortenSigned(b []byte, width int) []byte {
 	return v
 }
 
-// allOnes is the largest number of width bits.
+// allOnes returns the largest number of width bits.
 func allOnes(width int) []byte {
 	out := bytes.Repeat([]byte{0xff}, (width+7)/8)
 	if extra := len(out)*8 - width; extra > 0 {
@@ -105,7 +106,7 @@ func prefixMask(n, width int) []byte {
 	return out
 }
 
-// covers reports whether value has no bit outside mask; both have the same length.
+// covers reports whether value has no bit that is not in mask. Both have the same length.
 func covers(mask, value []byte) bool {
 	for i := range value {
 		if value[i]&^mask[i] != 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestBindCorpus binds every pair NAME.json, NAME.p4info.txtpb in the directory named by
-// NETCRAQ_P4C_OUTPUTS, which p4c writes for its own samples. The outputs of one compilation must
-// always agree, except for translated types.
+// TestBindCorpus binds every pair NAME.json and NAME.p4info.txtpb in the directory that
+// NETCRAQ_P4C_OUTPUTS names. p4c wrote these files for its own samples. The outputs of one
+// compilation must always agree, except for translated types.
 func TestBindCorpus(t *testing.T) {
 	dir := os.Getenv("NETCRAQ_P4C_OUTPUTS")
 	if dir == "" {

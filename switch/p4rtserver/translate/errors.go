@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// kinds maps engines' errors to canonical codes.
+// kinds maps the errors of engines to canonical status codes.
 var kinds = []struct {
 	err  error
 	code codes.Code
@@ -29,7 +29,8 @@ var kinds = []struct {
 	{target.ErrOutOfRange, codes.OutOfRange},
 }
 
-// Canonical returns the canonical code of err, which comes from an engine or from this package.
+// Canonical returns the status with the canonical code of err. err comes from an engine or from
+// this package.
 func Canonical(err error) *status.Status {
 	if err == nil {
 		return status.New(codes.OK, "")
@@ -47,8 +48,8 @@ func Canonical(err error) *status.Status {
 }
 
 // BatchError returns the outcome of a batch in the form of the specification's "Error Reporting"
-// (section 12.3, and 13.3 for reads): nil if every element succeeded, otherwise UNKNOWN with one
-// p4.v1.Error per element, in order.
+// (section 12.3, and 13.3 for reads). It returns nil if every element succeeded. Otherwise it
+// returns UNKNOWN with one p4.v1.Error per element, in order.
 func BatchError(outcome []error, what string) error {
 	failed := 0
 	for _, err := range outcome {
@@ -82,7 +83,7 @@ func OneofName(m proto.Message) string {
 	return "missing"
 }
 
-// Errorf makes the error of one update or request, with a canonical code.
+// Errorf returns the error of one update or request, with a canonical code.
 func Errorf(code codes.Code, format string, args ...any) error {
 	return status.Error(code, fmt.Sprintf(format, args...))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // MatchOf converts the fields of a request to the engine's match on keys, by section 9.1.1 ("Match
-// Format"): fields that match everything must be left out, and ignored bits must be zero. Every
+// Format"). Fields that match everything must be left out, and ignored bits must be zero. Every
 // violation is INVALID_ARGUMENT.
 func MatchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.FieldMatch, error) {
 	out := make([]target.FieldMatch, len(keys))
@@ -50,7 +50,7 @@ func MatchOf(where string, keys []key, fields []*p4v1.FieldMatch) ([]target.Fiel
 	return out, nil
 }
 
-// dontCare returns the match that every value passes.
+// dontCare returns the match that matches every value.
 func (k *key) dontCare() target.FieldMatch {
 	zero := make([]byte, (k.width+7)/8)
 	if k.kind == p4cfg.MatchField_RANGE {
@@ -163,7 +163,7 @@ func FieldsOf(keys []key, match []target.FieldMatch) []*p4v1.FieldMatch {
 	return out
 }
 
-// field returns the canonical form of m, nil if it matches everything.
+// field returns the canonical form of m, or nil if m matches every value.
 func (k *key) field(m *target.FieldMatch) *p4v1.FieldMatch {
 	f := &p4v1.FieldMatch{FieldId: k.id}
 	switch k.kind {
@@ -198,7 +198,7 @@ func (k *key) field(m *target.FieldMatch) *p4v1.FieldMatch {
 	return f
 }
 
-// MatchKey identifies an entry within its table: its match and its priority.
+// MatchKey returns a string that identifies an entry within its table by its match and priority.
 func MatchKey(match []target.FieldMatch, priority int) string {
 	b := binary.BigEndian.AppendUint32(nil, uint32(priority))
 	for i := range match {

@@ -12,8 +12,8 @@ import (
 type dataType struct {
 	Kind    dataKind
 	Width   int
-	members []*dataType // of a struct, tuple or header
-	// for an enum without representation, and for errors: the constants, numbered from 0
+	members []*dataType // the members of a struct, tuple or header
+	// The constants of an enum without representation, or of the errors, numbered from 0.
 	names []string
 }
 
@@ -23,21 +23,22 @@ const (
 	KindBits   dataKind = iota // bit<W>
 	kindSigned                 // int<W>
 	kindBool
-	kindEnum // a serializable enum: the value of a constant
-	// an enum without representation: the name of a constant. The target chooses its width, so that
-	// is 0 here
+	kindEnum // a serializable enum, sent as the value of a constant
+	// An enum without representation, sent as the name of a constant. The target chooses its width,
+	// so the width is 0 here.
 	kindName
-	kindError // the name of an error, like kindName
+	kindError // an error, sent as its name, like kindName
 	kindStruct
 	kindTuple
 	kindHeader
 )
 
-// maxTypeParts bounds the total number of a type's members at all levels. A P4Info can contain a
-// type that includes itself, or types that each contain the next one twice, many levels deep.
+// maxTypeParts is the largest total number of a type's members at all levels. A P4Info can contain
+// a type that includes itself. It can also contain types that each include the next type twice,
+// many levels deep.
 const maxTypeParts = 10_000
 
-// resolveType follows names until only widths are left.
+// resolveType follows type names until only widths are left.
 func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType, error) {
 	return (&typeResolver{P4TypeInfo: names, left: maxTypeParts}).resolve(spec)
 }
@@ -45,7 +46,7 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 // typeResolver resolves one type.
 type typeResolver struct {
 	*p4cfg.P4TypeInfo
-	left int // the number of parts that the type may still have
+	left int // number of parts that the type may still have
 }
 
 func (names *typeResolver) resolve(spec *p4cfg.P4DataTypeSpec) (*dataType, error) {
@@ -162,7 +163,7 @@ func (d *dataType) widths(to []int) []int {
 	}
 }
 
-// Encode makes P4Data of an engine's scalars, and returns the remaining scalars.
+// Encode converts an engine's scalars to P4Data, and returns the remaining scalars.
 func (d *dataType) Encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 	if d.Kind == kindStruct || d.Kind == kindTuple || d.Kind == kindHeader {
 		var members []*p4v1.P4Data
@@ -206,7 +207,7 @@ func (d *dataType) Encode(scalars [][]byte) (*p4v1.P4Data, [][]byte) {
 	}
 }
 
-// constant returns the name of the constant with this number.
+// constant returns the name of the constant with the number v.
 func (d *dataType) constant(v []byte) string {
 	if n := new(big.Int).SetBytes(v); n.IsInt64() && n.Int64() < int64(len(d.names)) {
 		return d.names[n.Int64()]
@@ -214,7 +215,7 @@ func (d *dataType) constant(v []byte) string {
 	return fmt.Sprintf("%#x", v)
 }
 
-// Decode returns the value of a scalar type in full width.
+// Decode returns the value of a scalar type with its full width.
 func (d *dataType) Decode(v *p4v1.P4Data) ([]byte, error) {
 	switch t := v.GetData().(type) {
 	case *p4v1.P4Data_Bitstring:

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 )
 
-// TestTypesWithoutEnd: a P4Info whose types contain themselves, or contain each other very often,
-// is refused with an explanation.
+// TestTypesWithoutEnd checks that a P4Info is refused with an explanation if its types contain
+// themselves, or contain each other very often.
 func TestTypesWithoutEnd(t *testing.T) {
 	const in = `{ name: "a" type_spec { struct { name: "%s" } } }`
 	structs := func(name, members string) string {
 		return fmt.Sprintf(`structs { key: %q value { %s } }`, name, members)
 	}
 	var doubled strings.Builder
-	for i := range 40 { // a billion members and more, in a short text
+	for i := range 40 { // a short text that describes more than a billion members
 		member := fmt.Sprintf("members "+in, fmt.Sprint("s", i+1))
 		doubled.WriteString(structs(fmt.Sprint("s", i), member+member))
 	}

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Pack builds the header of a packet-out. A nil header has no fields.
+// Pack builds the header of a packet-out. A nil packetHeader has no fields.
 func (h *packetHeader) Pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	if h == nil {
 		if len(meta) > 0 {
@@ -46,8 +46,8 @@ func (h *packetHeader) Pack(meta []*p4v1.PacketMetadata) ([]byte, error) {
 	return out, nil
 }
 
-// Unpack splits a frame into the fields of its packet-in header and the rest. The caller must not
-// use the frame afterwards.
+// Unpack splits a frame into the fields of its packet-in header and the rest of the frame. The
+// caller must not use the frame afterwards.
 func (h *packetHeader) Unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, bool) {
 	if h == nil {
 		return nil, frame, true
@@ -67,7 +67,7 @@ func (h *packetHeader) Unpack(frame []byte) ([]*p4v1.PacketMetadata, []byte, boo
 	return meta, frame[h.Bytes:], true
 }
 
-// getBits reads width bits of b, starting at bit at, right-aligned.
+// getBits reads width bits of b, starting at bit at. The result is right-aligned.
 func getBits(b []byte, at, width int) []byte {
 	out := make([]byte, (width+7)/8)
 	for i := range width {

@@ -20,9 +20,8 @@ import (
 //	@entry_restriction("session != 0; ipv4_dst::prefix_length == 32 || ::priority > 7")
 //	@action_restriction("slot < 65536 && realm != 0")
 //
-// As in p4-constraints, an invalid restriction, or one that compares incomparable operands, is an
-// error when the pipeline is loaded: a rule that is not enforced would be worse than a refused
-// program.
+// As in p4-constraints, a restriction that is invalid or compares incomparable operands is an error
+// when the pipeline is loaded. A rule that is not enforced would be worse than a refused program.
 
 // restriction is one parsed restriction. Every entry that the server accepts satisfies it.
 type restriction struct {
@@ -30,15 +29,15 @@ type restriction struct {
 	met  func(*Subject) bool
 }
 
-// Subject is what a restriction applies to: an entry's match and priority, or the arguments of an
-// action.
+// Subject is what a restriction is applied to: the match and priority of an entry, or the arguments
+// of an action.
 type Subject struct {
 	Match    []target.FieldMatch
 	Priority int
 	params   [][]byte
 }
 
-// CheckRestrictions refuses a subject that violates one of the restrictions.
+// CheckRestrictions returns an error if a Subject violates one of the restrictions.
 func CheckRestrictions(where string, rs []restriction, s *Subject) error {
 	for _, r := range rs {
 		if !r.met(s) {
@@ -75,8 +74,8 @@ var quotedString = regexp.MustCompile(`^\s*"((?:[^"\\]|\\.)*)"`)
 
 var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\"`, `"`, `\\`, `\`)
 
-// restrictionsOf returns the restrictions of a table or an action. names are the names that they
-// may use.
+// restrictionsOf returns the restrictions of a table or an action. names has the names that
+// restrictions may use.
 func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (out []restriction, err error) {
 	for _, a := range p.Annotations {
 		body, ok := strings.CutPrefix(a, kind+"(")
@@ -99,14 +98,14 @@ func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (o
 	return out, nil
 }
 
-// operand is a partly parsed expression, with its type.
+// operand is a partly parsed expression with its type.
 type operand struct {
 	kind  operandKind
-	width int // width of a number in bits; 0: an integer of any size
+	width int // width of a number in bits; 0 stands for an integer of any size
 
 	number func(*Subject) *big.Int
 	truth  func(*Subject) bool
-	parts  map[string]operand // parts of a key, by the name after ::
+	parts  map[string]operand // parts of a key, by the name after "::" in a restriction
 }
 
 type operandKind string
@@ -141,7 +140,7 @@ func partsOf(i int, k *key) map[string]operand {
 	}
 }
 
-// equals returns the condition that a key matches exactly one value.
+// equals returns the condition that a key matches exactly one value, n.
 func (o operand) equals(n operand) func(*Subject) bool {
 	fits := func(part string, want func(*Subject) *big.Int) func(*Subject) bool {
 		return func(s *Subject) bool { return o.parts[part].number(s).Cmp(want(s)) == 0 }
@@ -167,13 +166,14 @@ func onesOf(width int) *big.Int {
 // restrictionParser parses a restriction from left to right.
 type restrictionParser struct {
 	rest  string
-	token string // the next token; "" at the end
+	token string // the next token, or "" at the end
 	names map[string]operand
 	entry bool
 	depth int
 }
 
-// Programs come from a controller, so parsing restrictions must stay cheap whatever they contain.
+// Limits on restrictions. Programs come from a controller, so parsing must stay cheap whatever a
+// restriction contains.
 const (
 	longestRestriction = 1 << 16
 	deepestRestriction = 100
@@ -221,7 +221,7 @@ func (p *restrictionParser) next() {
 	p.rest = p.rest[len(p.token):]
 }
 
-// accept skips the next token if it is the given one.
+// accept skips the next token if it is equal to token, and reports whether it did.
 func (p *restrictionParser) accept(token string) bool {
 	if p.token != token {
 		return false
@@ -265,8 +265,8 @@ func notSo(a func(*Subject) bool) func(*Subject) bool { return func(s *Subject) 
 
 func truth(f func(*Subject) bool) operand { return operand{kind: isBool, truth: f} }
 
-// sequence parses conditions that are separated by ";" (and may end with it), all of which must be
-// true.
+// sequence parses conditions that are separated by ";". All of them must be true. The last
+// condition may end with ";".
 func (p *restrictionParser) sequence() operand {
 	left := p.implication()
 	for p.accept(";") {
@@ -303,7 +303,7 @@ func (p *restrictionParser) conjunction() operand {
 	return left
 }
 
-// orders gives the result of each comparison operator, from the order of the two sides.
+// orders maps each comparison operator to its result, which depends on the order of the two sides.
 var orders = map[string]func(int) bool{
 	"==": func(c int) bool { return c == 0 }, "!=": func(c int) bool { return c != 0 },
 	"<": func(c int) bool { return c < 0 }, "<=": func(c int) bool { return c <= 0 },
@@ -336,7 +336,7 @@ func (p *restrictionParser) comparison() operand {
 	return truth(func(s *Subject) bool { return order(a.number(s).Cmp(b.number(s))) })
 }
 
-// equality compares a whole match with a value: it is true if the match accepts only that value.
+// equality compares a whole match with a value. It is true if the match accepts only that value.
 func (p *restrictionParser) equality(match, with operand, op string) operand {
 	same := match.equals(p.numberOf(with).as(match.width))
 	if op == "!=" {
@@ -345,7 +345,7 @@ func (p *restrictionParser) equality(match, with operand, op string) operand {
 	return truth(same)
 }
 
-// as converts an integer to a number of width bits. It keeps the lowest bits, so that -1 is all
+// as converts an integer to a number of width bits. It keeps the lowest bits, so -1 becomes all
 // ones.
 func (o operand) as(width int) operand {
 	if o.width != 0 || width == 0 {
@@ -396,7 +396,7 @@ func (p *restrictionParser) atom() operand {
 	case token[0] >= '0' && token[0] <= '9':
 		digits, base := strings.TrimPrefix(strings.ToLower(token), "0d"), 0
 		if strings.Trim(digits, "0123456789") == "" {
-			base = 10 // decimal even with a leading 0, as in 010
+			base = 10 // A number is decimal even with a leading 0, as in 010.
 		}
 		n, ok := new(big.Int).SetString(digits, base)
 		if !ok || strings.Contains(digits, "_") {
@@ -421,7 +421,7 @@ func (p *restrictionParser) atom() operand {
 	return o
 }
 
-// address reads ipv4('10.0.0.1'), ipv6('...') or mac('...').
+// address parses ipv4('10.0.0.1'), ipv6('...') or mac('...').
 func (p *restrictionParser) address(kind string) operand {
 	p.expect("(")
 	text := strings.Trim(p.token, "'")

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// restrictedKeys are keys of each kind, of 16 bits; restrictedNames are the names for them in
-// restrictions.
+// restrictedKeys has a 16-bit key of each match kind. restrictedNames has the names for these keys
+// in restrictions.
 var restrictedKeys = []key{
 	{name: "exact", width: 16, kind: p4cfg.MatchField_EXACT},
 	{name: "hdr.lpm", width: 16, kind: p4cfg.MatchField_LPM},
@@ -39,19 +39,19 @@ func TestRestrictions(t *testing.T) {
 		"exact == 7": true, "exact::value == 0x7": true, "7 == exact": true, "exact != 7": false,
 		"exact < 7": false, "exact <= 7": true, "exact > 6": true, "exact >= 8": false,
 		"exact == 0b111": true, "exact == 0o7": true, "exact == 0d07": true, "exact == 007": true, "exact == 010": false,
-		"exact == 65543":                    true, // 7, in 16 bits
+		"exact == 65543":                    true, // 65543 is 7 in 16 bits
 		"narrow == -1":                      true,
 		"exact == -1":                       false,
 		"- - 5 == 5":                        true,
 		"hdr.lpm::prefix_length == 8":       true,
 		"hdr.lpm::prefix_length > -1":       true,
 		"hdr.lpm::value == 0x0a00":          true,
-		"hdr.lpm == 0x0a00":                 false, // that would be a prefix of 16 bits
+		"hdr.lpm == 0x0a00":                 false, // the right side would be a prefix of 16 bits
 		"hdr.lpm != 0x0a00":                 true,
 		"ternary::mask == 255":              true,
 		"ternary == 1":                      false,
 		"range::low == 3":                   true,
-		"range::high - 9 == 0":              false, // no arithmetic: see below
+		"range::high - 9 == 0":              false, // there is no arithmetic; see below
 		"range == 3":                        false,
 		"::priority == 12":                  true,
 		"true || false && false":            true, // && binds more tightly
@@ -84,8 +84,8 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestRestrictionsRefused: invalid and meaningless restrictions are refused, and the error says
-// why.
+// TestRestrictionsRefused checks that invalid and meaningless restrictions are refused with an
+// error that gives the reason.
 func TestRestrictionsRefused(t *testing.T) {
 	for text, why := range map[string]string{
 		"":                                  "it ends too early",
@@ -140,7 +140,8 @@ func TestRestrictionsRefused(t *testing.T) {
 	}
 }
 
-// TestRestrictionAnnotations: p4c's forms of annotations are accepted, and others are refused.
+// TestRestrictionAnnotations checks that p4c's forms of annotations are accepted, and that other
+// forms are refused.
 func TestRestrictionAnnotations(t *testing.T) {
 	for annotation, want := range map[string]string{
 		`@entry_restriction("narrow == 1")`:               "narrow == 1",
@@ -167,7 +168,8 @@ func TestRestrictionAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzRestriction: parsing ends for any text, and a parsed restriction can be evaluated.
+// FuzzRestriction checks that parsing ends for any text, and that a parsed restriction can be
+// evaluated.
 func FuzzRestriction(f *testing.F) {
 	for _, seed := range []string{"exact == 7 && !(ternary::mask != -1) -> ::priority > 0x10; true", "mac('00:11:22:33:44:55') < 1"} {
 		f.Add(seed)

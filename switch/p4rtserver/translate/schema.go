@@ -13,9 +13,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Schema is a P4Info bound to the program that it describes: it maps every id to the program's
-// object of the same name. Bind has checked that the two agree in everything that P4Runtime relies
-// on.
+// Schema is a P4Info bound to the program that it describes. It maps every id to the program's
+// object of the same name. Bind has checked that P4Info and program agree in everything on which
+// P4Runtime relies.
 type Schema struct {
 	info    *p4cfg.P4Info
 	Program *bmv2json.Program
@@ -39,17 +39,17 @@ type Schema struct {
 	Digests        map[uint32]*DigestType
 	DigestOrder    []*DigestType
 	DigestByName   map[string]*DigestType
-	PacketIn       *packetHeader // nil if the program has none
+	PacketIn       *packetHeader // nil if the program has no packet-in header
 	PacketOut      *packetHeader
 
-	// LeftOut are the P4Info's objects that are missing in the program, by id: p4c writes the
-	// P4Info before it removes objects that no packet reaches.
+	// LeftOut has the P4Info's objects that are missing in the program, by id. The reason is that
+	// p4c writes the P4Info before it removes objects that no packet reaches.
 	LeftOut map[uint32]string
 
-	Ports int // bits of a port number
+	Ports int // width of a port number in bits
 }
 
-// Unknown is the error for an id without an object in the program.
+// Unknown returns the error for an id that belongs to no object of the program.
 func (s *Schema) Unknown(what string, id uint32) error {
 	if name, ok := s.LeftOut[id]; ok {
 		return Errorf(codes.Unimplemented,
@@ -58,24 +58,24 @@ func (s *Schema) Unknown(what string, id uint32) error {
 	return Invalidf("there is no %s %d", what, id)
 }
 
-// Table is a table in both its forms.
+// Table is a table as both the P4Info and the program describe it.
 type Table struct {
 	ID      uint32
 	Name    string
 	Info    *p4cfg.Table
 	prog    *bmv2json.Table
-	Keys    []key          // in the order of the program's key, and of the P4Info
+	Keys    []key          // in the order of the program's key, which is also the P4Info's order
 	byField map[uint32]int // field id → index in keys
-	// refs are the actions that the table may run, by id.
+	// The actions that the table may run, by id.
 	refs          map[uint32]*p4cfg.ActionRef
-	ActionProfile *ActionProfile // nil for a direct table
+	ActionProfile *ActionProfile // nil if the table has no action profile
 	Counter       *p4cfg.DirectCounter
 	Meter         *p4cfg.DirectMeter
 	NeedPriority  bool
 	Restrictions  []restriction
 }
 
-// key is one field of a match key.
+// key is one field of a table's match key.
 type key struct {
 	id    uint32
 	name  string
@@ -83,7 +83,7 @@ type key struct {
 	kind  p4cfg.MatchField_MatchType
 }
 
-// String is the key's name in messages.
+// String returns the key's name for messages.
 func (k *key) String() string {
 	if k.name == "" {
 		return fmt.Sprintf("field %d", k.id)
@@ -106,7 +106,7 @@ type param struct {
 	width int
 }
 
-// ActionProfile is an action profile or selector.
+// ActionProfile is an action profile or action selector.
 type ActionProfile struct {
 	ID     uint32
 	Name   string
@@ -114,8 +114,8 @@ type ActionProfile struct {
 	tables []*Table
 }
 
-// Allows reports whether a member may run the action: the tables that use the profile list it, and
-// not only for default entries.
+// Allows reports whether a member may run the action. The tables that use the action profile must
+// list the action for entries, not only for default entries.
 func (p *ActionProfile) Allows(id uint32) bool {
 	for _, t := range p.tables {
 		if ref := t.refs[id]; ref == nil || ref.Scope == p4cfg.ActionRef_DEFAULT_ONLY {
@@ -130,7 +130,7 @@ type array struct {
 	ID   uint32
 	Name string
 	Size int
-	Spec *p4cfg.MeterSpec // for a meter
+	Spec *p4cfg.MeterSpec // set for a meter
 }
 
 type Register struct {

@@ -20,9 +20,9 @@ func (p *ActionProfile) CheckMaxSize(size int32) error {
 	return nil
 }
 
-// CheckWeights checks the weights of a group or action set, whose size is the number of members or
-// the sum of weights. limit is the group's own limit, 0 for none; over is the error code if the
-// size exceeds it.
+// CheckWeights checks the weights of a group or action set. If sumOfMembers is set, the size is the
+// number of members, otherwise the sum of weights. limit is the group's own limit, or 0 if there is
+// none. over is the error code for a size above the limit.
 func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
 	over codes.Code) error {
 	if limit == 0 {
@@ -34,7 +34,7 @@ func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers 
 		case p.Info.WeightsDisallowed && w != 0:
 			return Invalidf("action selector %s disallows weights: leave the weight of %d unset",
 				p.Name, w)
-		case p.Info.WeightsDisallowed: // each member has weight 1
+		case p.Info.WeightsDisallowed: // Each member has weight 1.
 		case w <= 0:
 			return Invalidf("a weight is at least 1, not %d", w)
 		case sumOfMembers && most > 0 && w > most:
@@ -55,8 +55,8 @@ func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers 
 	return nil
 }
 
-// SelectionOf checks an action set's kind of selection and of counting. It reports whether the
-// set's size is the number of its actions.
+// SelectionOf checks how an action set selects actions and how it counts its size. It reports
+// whether the size is the number of actions.
 func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMembers bool, err error) {
 	if len(set.ProtoReflect().GetUnknown()) > 0 {
 		return false, Errorf(codes.Unimplemented,
@@ -64,7 +64,7 @@ func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMemb
 	}
 	switch m := set.ActionSelectionMode; m {
 	case p4v1.ActionProfileActionSet_DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR,
-		p4v1.ActionProfileActionSet_HASH: // the kind that an action selector uses
+		p4v1.ActionProfileActionSet_HASH: // action selectors select by a hash
 	case p4v1.ActionProfileActionSet_RANDOM:
 		return false, Errorf(codes.Unimplemented,
 			"action selector %s selects by a hash: action_selection_mode RANDOM is not implemented",
@@ -84,14 +84,14 @@ func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMemb
 	}
 }
 
-// SumOfMembers reports whether a group's size is the number of its members, as opposed to the sum
-// of their weights.
+// SumOfMembers reports whether a group's size is the number of its members. Otherwise the size is
+// the sum of their weights.
 func (p *ActionProfile) SumOfMembers() bool {
 	_, is := p.Info.SelectorSizeSemantics.(*p4cfg.ActionProfile_SumOfMembers_)
 	return is
 }
 
-// Weighted returns a member in the engine's form. If weights are disallowed, all members have the
+// Weighted converts a member to the engine's form. If weights are disallowed, all members have the
 // same weight.
 func (p *ActionProfile) Weighted(member uint32, weight int32) target.WeightedMember {
 	if p.Info.WeightsDisallowed {

@@ -44,18 +44,19 @@ class NetcraqSwitch(Switch):
 
     :param json_path: the program that ``p4c-bm2-ss`` wrote; None waits for a controller to push one
     :param p4info: the program's P4Info, so that controllers can read and write at once
-    :param device_id: of P4Runtime; by default switches are numbered from 1
-    :param grpc_port: of P4Runtime, by default 50050 + device_id
-    :param thrift_port: of ``simple_switch_CLI``, by default 9089 + device_id; 0 serves no Thrift
-    :param cpu_port: of packet-in and packet-out; None for none
+    :param device_id: P4Runtime's device id; by default switches are numbered from 1
+    :param grpc_port: the port of the P4Runtime server, by default 50050 + device_id
+    :param thrift_port: the port for ``simple_switch_CLI``, by default 9089 + device_id; 0 serves no
+        Thrift
+    :param cpu_port: the port number of packet-in and packet-out; None disables both
     :param engine: ``auto``, ``ebpf`` or ``interp``
     :param sw_path: the program, by default ``netcraq-switch`` on PATH
-    :param pcap_dump: True or a directory records what passes each port
-    :param log_file: by default /tmp/netcraq-switch.NAME.log
+    :param pcap_dump: True or a directory: record the packets of each port
+    :param log_file: the file of the log, by default /tmp/netcraq-switch.NAME.log
     :param args: further arguments of the command line, before ``--``
 
-    ``log_console``, ``verbose`` and ``enable_debugger`` of the other classes are taken and mean
-    nothing: the log is always written.
+    ``log_console``, ``verbose`` and ``enable_debugger`` of the other classes are accepted and
+    ignored. The log is always written.
     """
 
     START_TIMEOUT: ClassVar[float] = 15

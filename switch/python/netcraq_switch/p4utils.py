@@ -26,7 +26,7 @@ class NetcraqThriftSwitch(P4Switch):
         super().__init__(*args, sw_bin=sw_bin, **params)
 
     def add_target_arguments(self) -> list[str]:
-        """What follows ``--``."""
+        """Return the arguments after ``--``."""
         address = f"127.0.0.1:{50050 + self.device_id}"
         return [*super().add_target_arguments(), "--grpc-server-addr", address]
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Extension headers of IPv6 that a packet may have before UDP (RFC 8200, section 4).
+// IPv6 extension headers that a packet may have before UDP (RFC 8200, section 4).
 const (
 	hopByHop    = 0
 	destination = 60
@@ -16,7 +16,7 @@ const (
 	authentic   = 51
 )
 
-// datagram6 is UDP's header, with the checksum that IPv6 requires, and the payload.
+// datagram6 returns the UDP header, with the checksum that IPv6 requires, and the payload.
 func (p Packet) datagram6() []byte {
 	d := p.datagram()
 	sum := uint32(len(d)) + unix.IPPROTO_UDP
@@ -31,14 +31,14 @@ func (p Packet) datagram6() []byte {
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	if sum == 0xffff { // 0 would mean no checksum
+	if sum == 0xffff { // a UDP checksum of 0 would mean "no checksum"
 		sum = 0
 	}
 	binary.BigEndian.PutUint16(d[6:], ^uint16(sum))
 	return d
 }
 
-// frame6 builds a frame whose IPv6 header is followed by rest, which begins with a header of type
+// frame6 returns a frame whose IPv6 header is followed by rest. rest begins with a header of type
 // next.
 func (p Packet) frame6(next byte, rest []byte) []byte {
 	f := p.headers()
@@ -56,8 +56,8 @@ func options6(next byte, rest []byte) []byte {
 	return append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, rest...)
 }
 
-// fragments6 splits what follows a header of the given type into fragments that end at these
-// offsets, which are multiples of 8.
+// fragments6 splits whole, which follows a header of type next, into fragments. They end at the
+// offsets ends, which are multiples of 8.
 func (p Packet) fragments6(next byte, whole []byte, ends ...int) (out [][]byte) {
 	at := 0
 	for i, end := range append(ends, len(whole)) {
@@ -73,7 +73,7 @@ func (p Packet) fragments6(next byte, whole []byte, ends ...int) (out [][]byte) 
 	return out
 }
 
-// Wrap6 returns an IPv6 packet in all encapsulations, like Wrap.
+// Wrap6 does what Wrap does, for an IPv6 packet.
 func Wrap6(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		for _, outer := range [][]Tag{nil, {{Type: 0x8100}}, {{Type: 0x8100}, {Type: 0x8100}},
@@ -123,11 +123,11 @@ func Wrap6(p Packet) (out []Wrapped) {
 	return out
 }
 
-// Frame6 is a complete IPv6 packet.
+// Frame6 returns the complete packet as an IPv6 frame.
 func (p Packet) Frame6() []byte { return p.frame6(unix.IPPROTO_UDP, p.datagram6()) }
 
-// UDP6 records all UDP packets that the namespace's own IPv6 stack accepts, reassembled and
-// unwrapped, from UDP's header on.
+// UDP6 records all UDP packets that the namespace's own IPv6 stack accepts. They are reassembled
+// and unwrapped, and begin with the UDP header.
 func (s *Space) UDP6() *Recorder {
 	s.t.Helper()
 	return s.record(s.socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_UDP))

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is a network namespace that is removed with the test.
+// Space is a network namespace that is removed at the end of the test.
 type Space struct {
 	t      testing.TB
 	handle netns.NsHandle
 	Link   *netlink.Handle
 }
 
-// Check ends the test at an error.
+// Check fails and ends the test if err is not nil.
 func Check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -35,7 +35,7 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// NewSpace makes a network namespace whose loopback interface is up.
+// NewSpace creates a network namespace whose loopback interface is up.
 func NewSpace(t testing.TB) *Space {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -44,7 +44,8 @@ func NewSpace(t testing.TB) *Space {
 	s := &Space{t: t}
 	made := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		var err error
 		s.handle, err = netns.New()
 		made <- err
@@ -60,8 +61,8 @@ func NewSpace(t testing.TB) *Space {
 	return s
 }
 
-// Do runs f on a thread in the namespace: sockets that it opens belong to the namespace. An error
-// ends the test.
+// Do runs f on a thread in the namespace. Sockets that f opens belong to the namespace. If f
+// returns an error, the test ends.
 func (s *Space) Do(f func() error) {
 	s.t.Helper()
 	done := make(chan error, 1)
@@ -76,7 +77,7 @@ func (s *Space) Do(f func() error) {
 	Check(s.t, <-done)
 }
 
-// Set writes settings of the namespace, by their paths under /proc/sys/net.
+// Set writes sysctl settings of the namespace. Their names are paths under /proc/sys/net.
 func (s *Space) Set(settings map[string]string) {
 	s.t.Helper()
 	s.Do(func() error {
@@ -90,7 +91,8 @@ func (s *Space) Set(settings map[string]string) {
 	})
 }
 
-// Cable connects two namespaces with a veth pair, each end with a name and addresses, and both up.
+// Cable connects two namespaces with a veth pair. Each end gets a name and addresses. Both ends are
+// up.
 func Cable(t testing.TB, a *Space, aName string, aAddrs []string, b *Space, bName string,
 	bAddrs []string) {
 	t.Helper()
@@ -121,7 +123,7 @@ func (s *Space) MAC(iface string) net.HardwareAddr {
 	return l.Attrs().HardwareAddr
 }
 
-// Index returns an interface's number.
+// Index returns an interface's index.
 func (s *Space) Index(iface string) int {
 	s.t.Helper()
 	l, err := s.Link.LinkByName(iface)
@@ -129,8 +131,8 @@ func (s *Space) Index(iface string) int {
 	return l.Attrs().Index
 }
 
-// Sender opens a packet socket at an interface, and returns a function that sends frames unchanged
-// by it.
+// Sender opens a packet socket at an interface. It returns a function that sends frames unchanged
+// through the interface.
 func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -138,7 +140,7 @@ func (s *Space) Sender(iface string) func(frames ...[]byte) {
 	return func(frames ...[]byte) {
 		s.t.Helper()
 		for _, f := range frames {
-			// the frame is too short
+			// EINVAL means that the frame is too short
 			if _, err := unix.Write(fd, f); err != nil && err != unix.EINVAL {
 				s.t.Fatal(err)
 			}
@@ -163,14 +165,14 @@ type Recorder struct {
 	got [][]byte
 }
 
-// UDP records all UDP packets that the namespace's own IPv4 stack accepts, reassembled and
-// unwrapped, with their IPv4 headers.
+// UDP records all UDP packets that the namespace's own IPv4 stack accepts. They are reassembled and
+// unwrapped, and include their IPv4 headers.
 func (s *Space) UDP() *Recorder {
 	s.t.Helper()
 	return s.record(s.socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP))
 }
 
-// Frames records all frames that come in by an interface.
+// Frames records all frames that arrive at an interface.
 func (s *Space) Frames(iface string) *Recorder {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -208,7 +210,7 @@ func (s *Space) record(fd int) *Recorder {
 	return r
 }
 
-// Take returns the packets recorded since the last call.
+// Take returns the packets that were recorded since the last call.
 func (r *Recorder) Take() [][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,9 +219,9 @@ func (r *Recorder) Take() [][]byte {
 	return got
 }
 
-// Settle waits until everything that was sent before has arrived or never will. It calls probe
-// repeatedly until found recognizes probe's packet, and waits some time more. It returns the other
-// recorded packets.
+// Settle waits until everything that was sent before has arrived or is lost. It calls probe
+// repeatedly until found recognizes probe's packet, and then waits some more time. It returns the
+// other recorded packets.
 func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (got [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -238,7 +240,8 @@ func (r *Recorder) Settle(t testing.TB, probe func(), found func([]byte) bool) (
 	}
 }
 
-// Here returns the calling thread's network namespace. The thread must stay in it during the test.
+// Here returns the network namespace of the calling thread. The thread must stay in this namespace
+// during the test.
 func Here(t testing.TB) *Space {
 	t.Helper()
 	s := &Space{t: t}
@@ -251,8 +254,9 @@ func Here(t testing.TB) *Space {
 	return s
 }
 
-// RingSender is Sender with a kernel ring (PACKET_TX_RING): only the frames' Ethernet header is in
-// their linear part, and the rest is in pages. Frames have at most 4,000 bytes.
+// RingSender does what Sender does, but sends through a kernel ring (PACKET_TX_RING). Only the
+// frames' Ethernet header is then in their linear part, and the rest of the frame is in pages.
+// Frames have at most 4,000 bytes.
 func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	s.t.Helper()
 	const slot, slots, header = 4096, 16, 32 // struct tpacket2_hdr, followed by the frame
@@ -287,27 +291,29 @@ func (s *Space) RingSender(iface string) func(frames ...[]byte) {
 	}
 }
 
-// Offload is the work that a frame leaves to the kernel or the network card: struct virtio_net_hdr
-// (VIRTIO 1.3, 5.1.6), which precedes a frame with PACKET_VNET_HDR. Lengths and offsets are in
-// bytes.
+// Offload describes the work that a frame leaves to the kernel or the network card. It is struct
+// virtio_net_hdr (VIRTIO 1.3, 5.1.6), which precedes a frame with PACKET_VNET_HDR. Lengths and
+// offsets are in bytes.
 type Offload struct {
-	Flags                          uint8 // NeedsChecksum
-	Split                          uint8 // SplitTCP4, ...; 0: the frame is one packet
+	Flags uint8 // NeedsChecksum or 0
+	// SplitTCP4 or another Split constant; 0 if the frame is one packet
+	Split                          uint8
 	Headers, Segment, Start, Place uint16
 }
 
-// The kinds of work in an Offload.
+// The kinds of work that an Offload can describe.
 const (
-	NeedsChecksum = 1 // the checksum of the bytes from Start on, at Start + Place
+	// compute the checksum of the bytes from Start on and write it at Start + Place
+	NeedsChecksum = 1
 	SplitTCP4     = 1
-	SplitUDP      = 3 // into fragments
+	SplitUDP      = 3 // split into IP fragments
 	SplitTCP6     = 4
-	SplitUDPL4    = 5 // into datagrams
+	SplitUDPL4    = 5 // split into UDP datagrams
 )
 
-// Becoming prepares a frame whose completed checksum, over the bytes from start on, has the given
-// value at start + place. It chooses the two bytes at free, which must be an even number of bytes
-// after start.
+// Becoming prepares a frame for which the kernel computes a checksum of the given value. The
+// checksum covers the bytes from start on, and is at start + place. Becoming chooses the two bytes
+// at free, which must be an even number of bytes after start.
 func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offload) {
 	frame[free], frame[free+1] = 0, 0
 	sum := uint32(^value)
@@ -316,7 +322,7 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 		rest = append(slices.Clone(rest), 0)
 	}
 	for i := 0; i < len(rest); i += 2 {
-		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // minus each other word
+		sum += uint32(^binary.BigEndian.Uint16(rest[i:])) // subtract each other word
 	}
 	for sum>>16 != 0 {
 		sum = sum>>16 + sum&0xffff
@@ -325,8 +331,8 @@ func Becoming(frame []byte, start, place, free int, value uint16) ([]byte, Offlo
 	return frame, Offload{Flags: NeedsChecksum, Start: uint16(start), Place: uint16(place - start)}
 }
 
-// OffloadSender opens a packet socket at an interface and returns a function that sends a frame
-// with unfinished work. The function returns the kernel's error.
+// OffloadSender opens a packet socket at an interface. It returns a function that sends a frame
+// with unfinished work. This function returns the kernel's error.
 func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error {
 	s.t.Helper()
 	fd := s.socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
@@ -342,8 +348,8 @@ func (s *Space) OffloadSender(iface string) func(o Offload, frame []byte) error 
 	}
 }
 
-// FinishesFrames makes an interface complete each frame before sending it, like a driver without
-// offloads: it writes checksums and splits frames.
+// FinishesFrames makes an interface complete each frame before it sends the frame. Like a driver
+// without offloads, it then writes checksums and splits frames.
 func (s *Space) FinishesFrames(iface string) {
 	s.t.Helper()
 	s.Do(func() error {

@@ -1,5 +1,5 @@
-// Package udptest makes frames for tests of filters: a UDP packet wrapped in all encapsulations
-// that a kernel unwraps, and random changes of such frames.
+// Package udptest creates frames for tests of filters: a UDP packet in all encapsulations that a
+// kernel unwraps, and random changes of such frames.
 package udptest
 
 import (
@@ -15,26 +15,26 @@ import (
 // Packet is a UDP packet in an Ethernet frame.
 type Packet struct {
 	EthernetDst, EthernetSrc net.HardwareAddr
-	Tags                     []Tag // outermost first
+	Tags                     []Tag // the outermost tag comes first
 	Src, Dst                 netip.AddrPort
-	// IPv4's protocol; 0 means UDP. The payload is the same for all protocols
+	// The protocol in the IPv4 header. 0 means UDP. The payload is the same for all protocols.
 	Protocol uint8
-	Options  []byte // IPv4's options: a multiple of 4 bytes, at most 40
-	ID       uint16 // IPv4's identification
+	Options  []byte // IPv4 options, a multiple of 4 bytes and at most 40 bytes
+	ID       uint16 // the identification in the IPv4 header
 	Payload  []byte
-	Mark     int // the offset in the payload at which Wrap writes its number
+	Mark     int // offset in the payload at which Wrap writes the number of the encapsulation
 }
 
 // Tag is an 802.1Q or 802.1ad tag.
 type Tag struct {
-	Type uint16 // Ethernet type, such as 0x8100
-	VLAN uint16 // 0: a priority tag
+	Type uint16 // EtherType, such as 0x8100
+	VLAN uint16 // 0 stands for a priority tag
 }
 
-// Types are the Ethernet types of tags.
+// Types are the EtherTypes of tags.
 var Types = []uint16{0x8100, 0x88a8, 0x9100}
 
-// headers returns the Ethernet header and the tags, up to IPv4.
+// headers returns the Ethernet header and the tags, which precede the IPv4 header.
 func (p Packet) headers() []byte {
 	f := append(append([]byte{}, p.EthernetDst...), p.EthernetSrc...)
 	for _, t := range p.Tags {
@@ -51,7 +51,8 @@ func (p Packet) datagram() []byte {
 	return append(append(d, 0, 0), p.Payload...)
 }
 
-// frame wraps a part of the datagram; fragment is IPv4's word of flags and offset.
+// frame returns a frame with a part of the datagram. fragment is the IPv4 field with flags and
+// offset.
 func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	f := p.headers()
 	at := len(f)
@@ -68,7 +69,7 @@ func (p Packet) frame(piece []byte, fragment uint16) []byte {
 	return append(f, piece...)
 }
 
-// Checksum writes the IPv4 checksum into a packet whose header is complete.
+// Checksum writes the IPv4 header checksum into a packet whose header is otherwise complete.
 func Checksum(ip []byte) {
 	if len(ip) < 20 || int(ip[0]&15)*4 > len(ip) {
 		return
@@ -87,8 +88,8 @@ func Checksum(ip []byte) {
 // Frame returns the complete packet.
 func (p Packet) Frame() []byte { return p.frame(p.datagram(), 0) }
 
-// Fragments returns the packet in fragments that end at these offsets of the datagram, which are
-// multiples of 8.
+// Fragments returns the packet as fragments. They end at the offsets ends of the datagram, which
+// are multiples of 8.
 func (p Packet) Fragments(ends ...int) (out [][]byte) {
 	d, at := p.datagram(), 0
 	for _, end := range ends {
@@ -107,7 +108,7 @@ type Wrapped struct {
 // noop is IPv4's no-operation option.
 const noop = 1
 
-// Wrap returns a packet in all encapsulations.
+// Wrap returns a packet in all encapsulations that a kernel unwraps.
 func Wrap(p Packet) (out []Wrapped) {
 	add := func(name string, make func(Packet) [][]byte) {
 		q := p
@@ -184,8 +185,8 @@ func Wrap(p Packet) (out []Wrapped) {
 }
 
 // Mutate returns a packet in a random encapsulation, with random changes: 1 to 4 bytes of its
-// headers, or truncation. Mostly it corrects the IPv4 checksum afterwards, so that a kernel does
-// not refuse the packet only for that.
+// headers, or truncation. Usually it corrects the IPv4 checksum afterwards, so that a kernel does
+// not refuse the packet only because of its checksum.
 func Mutate(r *rand.Rand, p Packet) []byte {
 	for range r.IntN(5) {
 		t := Tag{Type: Types[r.IntN(len(Types))]}
@@ -197,7 +198,7 @@ func Mutate(r *rand.Rand, p Packet) []byte {
 	if r.IntN(3) == 0 {
 		p.Options = slices.Repeat([]byte{noop}, 4*(1+r.IntN(10)))
 	}
-	p.ID = uint16(r.IntN(64)) // so that fragments of different packets sometimes fit together
+	p.ID = uint16(r.IntN(64)) // fragments of different packets sometimes fit together
 	var f []byte
 	if pieces := p.Fragments(8 * (1 + r.IntN(3))); r.IntN(3) == 0 {
 		f = pieces[r.IntN(len(pieces))]

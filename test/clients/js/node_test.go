@@ -15,7 +15,7 @@ import (
 
 const oldest = 18 // the oldest supported Node.js, as in package.json
 
-// TestNode runs the library's own tests, against the real server over a store in memory.
+// TestNode runs the library's own tests against the real server. The server's store is in memory.
 func TestNode(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

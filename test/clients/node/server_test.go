@@ -30,8 +30,8 @@ type nodeServer struct {
 	done   sync.WaitGroup
 }
 
-// countingStore counts the callers that wait for a lock "l". The server watches the lock's key for
-// the first of them.
+// countingStore counts the callers that wait for the lock "l". It learns of the first caller when
+// the server watches the lock's key.
 type countingStore struct {
 	store.Store
 	waiting atomic.Int32
@@ -72,7 +72,7 @@ func wantCode(t *testing.T, err error, codes ...node.Code) {
 	}
 }
 
-// ours counts the goroutines of clients, except those of tests.
+// ours counts the goroutines of the client library. It leaves out the goroutines of tests.
 func ours() int {
 	n := 0
 	for _, s := range strings.Split(stacks(), "\n\n") {
@@ -95,7 +95,7 @@ func (s *nodeServer) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // the successor's socket has the same path
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // The next server's socket has the same path.
 	made := server.New(server.Config{Store: s.store, Name: "test", Node: "here", Namespace: "default"})
 	s.server = made
 	s.done.Go(func() { _ = made.Serve(l) })
@@ -227,7 +227,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Transact writes all of its keys or none, and says why it wrote none.
+// Transact writes either all of its keys or none of them. If it writes none, it says why.
 func TestTransact(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -334,7 +334,7 @@ func TestWatches(t *testing.T) {
 	put("b/1", "not this one")
 	put("a/1", "new")
 	next("a/1", "new")
-	// The next connection reports what changed while there was no connection.
+	// After the next connection, the watch reports what changed while there was no connection.
 	s.kill()
 	other := store.Key{Namespace: "default", Name: "a/2"}
 	s.start()
@@ -392,8 +392,7 @@ func TestServerIsKilled(t *testing.T) {
 	t.Logf("%d done, %d unknown", sure.Load(), unsure.Load())
 }
 
-// When a server shuts down, it hands over to its successor: no call fails, and none is executed
-// twice.
+// When a server shuts down, its successor takes over. No call fails, and no call is executed twice.
 func TestServerIsReplaced(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -420,7 +419,7 @@ func TestServerIsReplaced(t *testing.T) {
 		at := done.Load()
 		poll.Until(t, patience, "increments", func() bool { return done.Load() > at+50 || t.Failed() })
 		old := s.server
-		s.start() // the successor listens before the old server drains
+		s.start() // the next server listens before the old one shuts down
 		if err := old.Shutdown(soon(t)); err != nil {
 			t.Error(err)
 		}
@@ -527,7 +526,8 @@ func TestLockOutlivesTheConnection(t *testing.T) {
 	}
 	s.kill()
 	s.start()
-	time.Sleep(2500 * time.Millisecond) // longer than the time to live: the lease was kept alive
+	// This is longer than the time to live, so the client must keep the lease alive.
+	time.Sleep(2500 * time.Millisecond)
 	if err := held.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +539,7 @@ func TestLockOutlivesTheConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.kill() // and no other server takes over
+	s.kill() // No other server takes over.
 	select {
 	case <-held.Lost():
 		wantCode(t, held.Err(), node.CodeNotHeld)

@@ -33,8 +33,8 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// role names the environment variable that gives a child process its role. The child runs the test
-// binary.
+// role is the environment variable that tells a child process what to do. The child process runs
+// the test binary.
 const role = "NETCRAQ_STREAMS_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -76,7 +76,8 @@ func serve(dir string) error {
 		Metrics: counted, Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
 }
 
-// exitWithStdin ends the process when the test process has ended.
+// exitWithStdin ends this process when its standard input ends, which happens when the test process
+// has ended.
 func exitWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
@@ -123,14 +124,14 @@ func consume(socket, path string, partitions int, pull bool) error {
 // ofPartition returns the name of a consumer's file for a partition.
 func ofPartition(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// position returns the offset after the one in the last line. A write is atomic, and so each line
-// is complete.
+// position returns the next offset after the offset in the last line. A write is atomic, so each
+// line is complete.
 func position(f *os.File) (uint64, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
 		return 0, err
 	}
-	end := make([]byte, min(info.Size(), 100)) // longer than a line
+	end := make([]byte, min(info.Size(), 100)) // 100 bytes are more than a line has
 	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
 		return 0, err
 	}
@@ -155,7 +156,7 @@ func written(path string, check func(n uint64, line string) error) (n uint64, er
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return n, nil // a write is atomic, and so each line is complete
+			return n, nil // A write is atomic, so each line is complete.
 		}
 		if check != nil {
 			if err := check(n, strings.TrimSuffix(line, "\n")); err != nil {
@@ -195,7 +196,7 @@ func (p *process) start() {
 // proc returns the process's directory in /proc.
 func (p *process) proc() string { return filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid)) }
 
-// kill kills the process. The test fails if the process had ended by itself.
+// kill kills the process. If the process has already ended by itself, the test fails.
 func (p *process) kill() {
 	p.t.Helper()
 	select {
@@ -223,8 +224,8 @@ func startServer(t *testing.T, dir string) *process {
 	return p
 }
 
-// fromEnvironment returns a value that the environment sets for a longer run, such as a number or a
-// duration.
+// fromEnvironment returns the value of an environment variable, such as a number or a duration. It
+// returns otherwise if the variable is not set.
 func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	text := os.Getenv(name)
 	if text == "" {
@@ -238,10 +239,10 @@ func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(s
 }
 
 // TestCrashes kills the server and its consumers at random, again and again, while producers append
-// numbered records. Each consumer gets each partition's records in order, exactly once. The killed
-// processes leave nothing behind. $NETCRAQ_STREAMS_CRASHES sets the duration (3s),
-// $NETCRAQ_STREAMS_PARTITIONS the number of partitions (2), and $NETCRAQ_STREAMS_CONSUMERS the
-// number of consumers (3, every third of which pulls).
+// numbered records. Each consumer gets the records of each partition in order, exactly once. The
+// killed processes leave no memory and no files behind. $NETCRAQ_STREAMS_CRASHES sets the duration,
+// which is 3s by default. $NETCRAQ_STREAMS_PARTITIONS sets the number of partitions (2), and
+// $NETCRAQ_STREAMS_CONSUMERS the number of consumers (3). Every third consumer reads by pull.
 func TestCrashes(t *testing.T) {
 	lasts := fromEnvironment(t, "NETCRAQ_STREAMS_CRASHES", 3*time.Second, time.ParseDuration)
 	partitions := fromEnvironment(t, "NETCRAQ_STREAMS_PARTITIONS", 2, strconv.Atoi)
@@ -282,7 +283,8 @@ func TestCrashes(t *testing.T) {
 		}
 	}()
 	kept := filepath.Join(dir, "streams", "default", "s")
-	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on the server keeps records for them
+	// The server keeps records for consumers that it knows.
+	poll.Until(t, patience, "the consumers to be known", func() bool {
 		text, _ := os.ReadFile(filepath.Join(kept, "positions.json"))
 		for _, file := range files {
 			if strings.Count(string(text), filepath.Base(file)+`"`) != partitions {
@@ -326,7 +328,7 @@ func TestCrashes(t *testing.T) {
 			return fmt.Sprintf("%d mappings, want %d, and %d descriptors", mappings(t, p.proc()), want, memoryOpen(t, p.proc()))
 		})
 	}
-	// Nothing remains of consumers that have ended, nor of servers that were killed.
+	// No memory remains of consumers that have ended, and none of servers that were killed.
 	for _, p := range all[1:] {
 		p.kill()
 	}
@@ -342,7 +344,8 @@ func TestCrashes(t *testing.T) {
 	}
 	slices.Sort(want)
 	var there []string
-	poll.Until(t, patience, "files of killed servers to be removed", func() bool { // a server may be writing one
+	// A server may still be writing a file.
+	poll.Until(t, patience, "files of killed servers to be removed", func() bool {
 		there = names(t, kept)
 		return slices.Equal(there, want)
 	}, func() string { return fmt.Sprintf("%q, want %q", there, want) })
@@ -357,9 +360,9 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestDeadPredecessors kills consumers of one name before a busy server has read their requests,
-// and starts another consumer of that name. The server may read the requests in any order, but no
-// dead consumer replaces the living one.
+// TestDeadPredecessors kills consumers with the same name before a busy server has read their
+// requests. It then starts another consumer with this name. The server may read the requests in any
+// order, but a dead consumer must not replace the living one.
 func TestDeadPredecessors(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
@@ -400,7 +403,7 @@ func TestDeadPredecessors(t *testing.T) {
 				streams.Config{Socket: socket, Stream: "s", Consumer: "me", Partitions: []int{0, 1}})
 			opened <- err
 		}()
-		time.Sleep(20 * time.Millisecond) // it has connected by then
+		time.Sleep(20 * time.Millisecond) // after this time, the consumer has connected
 		if err := server.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +420,7 @@ func TestDeadPredecessors(t *testing.T) {
 	}
 }
 
-// complete waits until a consumer has recorded every record of a partition, each once.
+// complete waits until a consumer has recorded every record of a partition exactly once.
 func complete(t *testing.T, file string, next uint64) {
 	t.Helper()
 	last := func() uint64 {
@@ -452,7 +455,7 @@ func mappings(t *testing.T, process string) int {
 	return strings.Count(string(text), "netcraq-")
 }
 
-// memoryOpen counts a process's open descriptors of shared memory.
+// memoryOpen counts the open file descriptors of a process that refer to shared memory.
 func memoryOpen(t *testing.T, process string) (n int) {
 	t.Helper()
 	links, err := filepath.Glob(filepath.Join(process, "fd", "*"))
@@ -467,7 +470,7 @@ func memoryOpen(t *testing.T, process string) (n int) {
 	return n
 }
 
-// names returns the names of a directory's entries.
+// names returns the names of the files in a directory.
 func names(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -480,17 +483,19 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// produce appends numbered records to a partition until ctx ends, each once. It gives each append
-// its offset, and asks for the stream's end when an append's outcome is unknown.
+// produce appends numbered records to a partition, each exactly once, until ctx ends. Each append
+// says at which offset it must begin. If the outcome of an append is unknown, produce asks for the
+// offset of the stream's end.
 func produce(ctx context.Context, t *testing.T, c *node.Client, partition int) (next uint64) {
 	for ctx.Err() == nil {
 		next += put(t, c, partition, next, 1+rand.IntN(20))
-		time.Sleep(time.Millisecond) // the number of records does not matter, and the files stay small
+		// The pause keeps the files small. The number of records does not matter.
+		time.Sleep(time.Millisecond)
 	}
 	return next
 }
 
-// put appends up to n records. The first of them is to have the offset `at`.
+// put appends up to n records. The first record must get the offset `at`.
 func put(t *testing.T, c *node.Client, partition int, at uint64, n int) uint64 {
 	d := to("s")
 	d.Partition = partition

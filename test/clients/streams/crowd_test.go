@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// held counts the descriptors and mappings of this process, which is the server and all its
-// consumers.
+// held counts the file descriptors and the mappings of this process. The process has the server and
+// all consumers.
 func held(t *testing.T) (descriptors, mappings int) {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -31,7 +31,8 @@ func held(t *testing.T) (descriptors, mappings int) {
 	return len(all), strings.Count(string(text), "netcraq-")
 }
 
-// memory counts the distinct memory files that this process has mapped: segments and cursor pages.
+// memory counts the memory files that this process has mapped, each file once. A file is a segment
+// or a cursor page.
 func memory(t *testing.T) (segments, pages int) {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -40,7 +41,7 @@ func memory(t *testing.T) (segments, pages int) {
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line) // range, rights, offset, device, inode, name
+		f := strings.Fields(line) // The fields are range, rights, offset, device, inode and name.
 		if len(f) < 6 || seen[f[4]] || !strings.Contains(f[5], "memfd:netcraq-") {
 			continue
 		}
@@ -54,14 +55,15 @@ func memory(t *testing.T) (segments, pages int) {
 	return segments, pages
 }
 
-// TestCrowd: 50 consumers come and go while records are appended to two partitions. Some end
-// without closing, some stop reading. Each gets its records in order and without a gap, none delays
-// another, and nothing of them remains when they have gone. There is always one segment for each
-// partition, and at most one cursor page for each subscription.
+// In TestCrowd, 50 consumers come and go while records are appended to two partitions. Some
+// consumers end without closing, and some stop reading. Each consumer must get its records in order
+// and without a gap, and must not delay another consumer. When the consumers have ended, no memory
+// of them may remain. There is always one segment for each partition, and at most one cursor page
+// for each subscription.
 func TestCrowd(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
-	const stall = 100 // ms
+	const stall = 100 // milliseconds
 	config := &nodeapi.StreamConfig{Partitions: 2, ObjectBytes: 4096, Objects: 8, StallMillis: stall, KeepMillis: stall}
 	if _, err := c.OpenStream(ctx, "s", config); err != nil {
 		t.Fatal(err)
@@ -126,9 +128,11 @@ func TestCrowd(t *testing.T) {
 						read.Add(1)
 					}
 					if i%10 == 0 && random.IntN(10) == 0 {
-						time.Sleep(2 * stall * time.Millisecond) // a consumer that does not read for a while
+						// This consumer does not read for a while.
+						time.Sleep(2 * stall * time.Millisecond)
 					}
-					if next[b.Partition] = b.Next; b.Release() != nil { // overwritten: the batch does not count
+					if next[b.Partition] = b.Next; b.Release() != nil {
+						// The batch was overwritten, so it does not count.
 						next[b.Partition] = b.Offset
 						moved.Add(1)
 					} else if bad != "" {

@@ -16,7 +16,8 @@ import (
 )
 
 // TestMeasure measures the latency from an append to its reader, if $NETCRAQ_STREAMS_MEASURE is
-// set. The server is a separate process. make bench-streams measures the throughput of reading.
+// set. The server runs in its own process. The target bench-streams of make measures the throughput
+// of reading instead.
 func TestMeasure(t *testing.T) {
 	if os.Getenv("NETCRAQ_STREAMS_MEASURE") == "" {
 		t.Skip("it measures, and takes long: set NETCRAQ_STREAMS_MEASURE")
@@ -44,7 +45,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// latency measures the time from the server's append of a record to its reading.
+// latency measures the time from when the server appends a record to when the reader has it.
 func latency(t *testing.T, c *node.Client, socket, name string, pull bool, text string) (times []time.Duration) {
 	ctx := soon(t)
 	r, err := streams.Open(ctx, streams.Config{Socket: socket, Stream: name, Pull: pull})

@@ -26,7 +26,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// served is a server in a separate process, so that its memory can be measured separately.
+// served is a server in its own process, so that the test can measure the server's memory
+// separately.
 type served struct {
 	t      *testing.T
 	dir    string
@@ -80,7 +81,8 @@ func (s *served) metric(name string) int {
 	return 0
 }
 
-// kernel returns the lines of one of the server's files in /proc, as numbers of bytes by name.
+// kernel reads a file of the server in /proc. It returns the numbers of bytes in the file, by the
+// names of the lines.
 func (s *served) kernel(file string) map[string]int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.server.proc(), file))
@@ -97,8 +99,8 @@ func (s *served) kernel(file string) map[string]int {
 	return out
 }
 
-// append appends n records of a size to a partition of s. Each begins with its offset. append
-// returns the number of records that it appended before ctx ended.
+// append appends n records of the given size to a partition of the stream s. Each record begins
+// with its offset. append returns the number of records that it has appended before ctx ended.
 func (s *served) append(ctx context.Context, partition int, next *uint64, n, size int) (appended int) {
 	for appended < n && ctx.Err() == nil {
 		d := to("s")
@@ -121,9 +123,10 @@ func (s *served) append(ctx context.Context, partition int, next *uint64, n, siz
 	return appended
 }
 
-// TestMemoryOfACrowd: each consumer adds one cursor page to the memory that the server reports for
-// streams, and one page to what the server shares. The server's private memory grows only by what
-// connections need. When the consumers have gone, all three are as before.
+// TestMemoryOfACrowd checks that each consumer adds one cursor page to the memory that the server
+// reports for streams, and one page to what the server shares. The server's private memory grows
+// only by what connections need. When the consumers have disconnected, all three amounts are as
+// before.
 func TestMemoryOfACrowd(t *testing.T) {
 	const (
 		crowd       = 50
@@ -131,8 +134,10 @@ func TestMemoryOfACrowd(t *testing.T) {
 		objects     = 16
 		objectBytes = 64 << 10
 	)
-	each, slack := 128<<10, 8<<20 // the server's private memory: for each connection its buffers, and once Go's garbage
-	if racedetector.Enabled {     // the race detector multiplies memory use
+	// each bounds the server's private memory for one connection, including buffers and garbage.
+	// slack is an additional allowance.
+	each, slack := 128<<10, 8<<20
+	if racedetector.Enabled { // the race detector multiplies memory use
 		each, slack = 8*each, 8*slack
 	}
 	s := newServed(t)
@@ -145,11 +150,12 @@ func TestMemoryOfACrowd(t *testing.T) {
 	}
 	segments := partitions * stream.SegmentBytes(objects, objectBytes)
 	var next [partitions]uint64
-	for n := range partitions { // fill the whole ring, so that all of its memory is in use
+	for n := range partitions { // This fills the whole ring, so that all of its memory is in use.
 		s.append(ctx, n, &next[n], objects*60+60, 1000)
 	}
 	said := s.metric("netcraq_streams_memory_bytes")
-	if said != 2*segments { // the stored records are in memory, too
+	// The segments count twice, because the stored records are also in memory.
+	if said != 2*segments {
 		t.Errorf("streams take %d bytes, the server says, not %d", said, 2*segments)
 	}
 	before, beforePSS := s.kernel("status"), s.kernel("smaps_rollup")["Pss"]
@@ -183,7 +189,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 						break
 					}
 				}
-				if i%10 == 0 { // a consumer that holds what it has read, and does not read on
+				if i%10 == 0 {
+					// This consumer holds the records that it has read, and does not read on.
 					time.Sleep(200 * time.Millisecond)
 				}
 				r.Close()
@@ -194,7 +201,7 @@ func TestMemoryOfACrowd(t *testing.T) {
 	go func() { consumers.Wait(); close(gone) }()
 	var most struct{ subscriptions, shared, own, pss int }
 	for busy := true; busy; {
-		// Pages of consumers that have just ended count, too.
+		// The metric also counts the pages of consumers that have just ended.
 		if now := s.metric("netcraq_streams_memory_bytes"); now < said || now > said+10*crowd*stream.CursorBytes {
 			t.Errorf("streams take %d bytes, the server says, and took %d", now, said)
 			break
@@ -216,7 +223,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 	t.Logf("%d subscriptions at a time; shared %d KiB, before %d; own %d KiB, before %d; proportional %d KiB, before %d",
 		most.subscriptions, most.shared>>10, before["RssShmem"]>>10, most.own>>10, before["RssAnon"]>>10,
 		most.pss>>10, beforePSS>>10)
-	if most.subscriptions < crowd/5 || most.subscriptions > 2*crowd { // subscriptions that are just ending count, too
+	// Subscriptions that are just ending are also counted.
+	if most.subscriptions < crowd/5 || most.subscriptions > 2*crowd {
 		t.Errorf("there were %d subscriptions at a time", most.subscriptions)
 	}
 	if bound := segments + 2*crowd*stream.CursorBytes + 1<<20; most.shared > bound {
@@ -257,7 +265,8 @@ func count(socket, path string) error {
 		line := fmt.Sprintf("%d %d %d\n", b.Offset, b.Next, b.Missed)
 		for offset, record := range b.Records() {
 			if number := binary.LittleEndian.Uint64(record.Data); number != offset {
-				line = fmt.Sprintf("record %d is %d\n", offset, number) // an error, unless the record was overwritten
+				// This line is an error, unless the record was overwritten.
+				line = fmt.Sprintf("record %d is %d\n", offset, number)
 			}
 		}
 		if err := b.Release(); errors.Is(err, streams.ErrOverrun) {
@@ -269,8 +278,8 @@ func count(socket, path string) error {
 	}
 }
 
-// counted returns the state of a counter: the next offset, and the number of records that it
-// missed. Batches and missed records must follow one another without a gap.
+// counted reads the file of a counting consumer. It returns the next offset, and the number of
+// records that the consumer missed. Between batches and missed records there must be no gap.
 func counted(t *testing.T, path string) (next, missed uint64) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -290,17 +299,18 @@ func counted(t *testing.T, path string) (next, missed uint64) {
 	return next, missed
 }
 
-// TestStopped stops consumers (SIGSTOP) while they have memory mapped. A stopped consumer costs
-// what the stream's configuration says: the producer waits for it forever, or not at all, or once
-// for StallMillis. No one else waits, and nothing else grows. When the consumers continue, they
+// TestStopped stops consumers (SIGSTOP) while they have memory mapped. Depending on the stream's
+// configuration, the producer waits for a stopped consumer forever, not at all, or once for
+// StallMillis. No other process waits, and no other memory grows. When the consumers continue, they
 // learn what they have missed.
 func TestStopped(t *testing.T) {
 	const (
 		stopped = 3
 		objects = 8
-		ring    = objects * 10 // records; an object of 1 KiB holds ten of 64 bytes
-		rounds  = 12
-		stall   = time.Second
+		// number of records in the ring; an object of 1 KiB holds ten records of 64 bytes
+		ring   = objects * 10
+		rounds = 12
+		stall  = time.Second
 	)
 	for _, c := range []struct {
 		name  string
@@ -394,11 +404,13 @@ func TestStopped(t *testing.T) {
 				t.Errorf("%d records were appended", n)
 			case c.slow == nodeapi.SlowSkip && waited != 0:
 				t.Errorf("the producer slept %d times", waited)
-			// The producer waits for all of them at once, and only once, not in each round.
+			// The producer waits for all stopped consumers at the same time. It waits only once,
+			// and not in each round.
 			case c.slow == nodeapi.SlowWait && c.stall == stall && (took < stall || took > rounds/2*stall):
 				t.Errorf("the producer was held up for %v by consumers that are waited for for %v", took, stall)
 			}
-			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes { // plus the page of `live`
+			// The memory also has the cursor page of `live`.
+			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes {
 				t.Errorf("streams take %d bytes, and took %d", now, said)
 			}
 			for _, p := range counters {
@@ -407,7 +419,8 @@ func TestStopped(t *testing.T) {
 			rest := context.WithoutCancel(ctx)
 			s.append(rest, 0, &next[0], rounds*ring-n, 64)
 			poll.Until(t, patience, "the consumers to have caught up", func() bool {
-				s.append(rest, 0, &next[0], 1, 64) // a reader learns of missed records with its next batch
+				// A reader learns of missed records only with its next batch.
+				s.append(rest, 0, &next[0], 1, 64)
 				for _, path := range paths {
 					if at, _ := counted(t, path); at+ring < next[0] {
 						return false

@@ -26,7 +26,7 @@ import (
 
 const patience = 30 * time.Second
 
-// world is a node's server, which can be restarted with what it stored.
+// world is a node's server. A test can restart the server with the data that it has stored.
 type world struct {
 	t      testing.TB
 	socket string
@@ -52,7 +52,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // the successor's socket has the same path
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // The next server's socket has the same path.
 	w.counts = prometheus.NewRegistry()
 	s := server.New(server.Config{Store: w.store, Name: "test", Node: "here", Namespace: "default",
 		Metrics: w.counts, Streams: &broker.Options{Dir: w.dir}})
@@ -69,7 +69,8 @@ func (w *world) reads() int {
 	}
 	for _, family := range all {
 		for _, m := range family.GetMetric() {
-			if l := m.GetLabel(); family.GetName() == "netcraq_nodeapi_requests_total" && // code, func
+			// The labels are code and func.
+			if l := m.GetLabel(); family.GetName() == "netcraq_nodeapi_requests_total" &&
 				l[0].GetValue() == "ok" && l[1].GetValue() == nodeapi.FuncRead {
 				return int(m.GetCounter().GetValue())
 			}
@@ -125,7 +126,7 @@ func both(t *testing.T, test func(t *testing.T, pull bool)) {
 	t.Run("pull", func(t *testing.T) { test(t, true) })
 }
 
-// collect reads until there are n records, and checks that their offsets are consecutive.
+// collect reads n records, and checks that their offsets are consecutive and begin with from.
 func collect(t *testing.T, r *streams.Reader, n int, from uint64) (out []string) {
 	t.Helper()
 	ctx := soon(t)
@@ -157,7 +158,8 @@ func TestRead(t *testing.T) {
 			t.Fatal(a, err)
 		}
 		r := w.open(streams.Config{Stream: "s", Pull: pull, Consumer: "me"})
-		// Many times the ring's capacity, so that the ring wraps around again and again.
+		// many is many times the number of records in the ring, so that the ring wraps around again
+		// and again.
 		const many = 2000
 		var want []string
 		done := make(chan error, 1)
@@ -187,7 +189,8 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// After a restart, the server has all appended records, and readers continue where they were.
+// After a restart, the server has all appended records, and each reader continues with its next
+// record.
 func TestServerAnew(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -214,7 +217,7 @@ func TestServerAnew(t *testing.T) {
 	})
 }
 
-// A server that is replaced drains. Its streams pass to its successor, where readers and producers
+// When a server is replaced, its streams pass to the next server, where readers and producers
 // continue.
 func TestServerReplaced(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
@@ -233,7 +236,8 @@ func TestServerReplaced(t *testing.T) {
 		put("a")
 		collect(t, r, 1, 0)
 		old := w.server
-		w.start() // at the same path, while the old server still serves its connections
+		// The new server has the same path, while the old server still serves its connections.
+		w.start()
 		drained := make(chan error, 1)
 		go func() { drained <- old.Shutdown(ctx) }()
 		put("b")
@@ -272,7 +276,7 @@ func TestKeys(t *testing.T) {
 		t.Error(got)
 	}
 	w.server.Close()
-	w.start() // the store with the keys has outlived the server
+	w.start() // The store, which has the keys, has outlived the server.
 	if _, err := c.Put(ctx, "cfg/b", []byte("3")); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +331,8 @@ func TestKeysTooLarge(t *testing.T) {
 	}
 }
 
-// The stream waits for a slow reader, or skips records and tells the reader how many.
+// Depending on its configuration, a stream waits for a slow reader, or skips records and tells the
+// reader how many.
 func TestSlow(t *testing.T) {
 	for _, slow := range []string{nodeapi.SlowWait, nodeapi.SlowSkip} {
 		t.Run(slow, func(t *testing.T) {
@@ -338,7 +343,7 @@ func TestSlow(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.open(streams.Config{Stream: "s", Skip: slow == nodeapi.SlowSkip})
-			text := strings.Repeat("x", 400) // an object holds two
+			text := strings.Repeat("x", 400) // An object holds two such records.
 			appended := 0
 			for range 20 {
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -366,7 +371,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Records that were overwritten while they were read count as missed, once.
+// If records are overwritten while they are read, they count as missed records, and only once.
 func TestOverrun(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -400,8 +405,8 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// The server keeps unread records of a named consumer that has gone, and the consumer continues
-// there.
+// When a named consumer disconnects, the server keeps its unread records. When the consumer comes
+// back, it continues with these records.
 func TestName(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -436,8 +441,8 @@ func TestName(t *testing.T) {
 	})
 }
 
-// TestMissedIsToldLater: a named consumer's first batch says what the consumer missed, even if an
-// earlier reader of that name was closed before its first batch.
+// TestMissedIsToldLater checks that a named consumer's first batch says how many records the
+// consumer missed, even if an earlier reader of that name was closed before its first batch.
 func TestMissedIsToldLater(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -454,7 +459,9 @@ func TestMissedIsToldLater(t *testing.T) {
 		}
 		before := w.reads()
 		r := w.open(streams.Config{Stream: "s", Consumer: "me", Pull: pull})
-		if pull { // opening reads, and then the reader requests its first batch, which the test does not fetch
+		if pull {
+			// Open reads once. The reader then also requests its first batch, which the test does
+			// not fetch.
 			poll.Until(t, patience, "an answer", func() bool { return w.reads() >= before+2 })
 		}
 		r.Close()
@@ -465,7 +472,8 @@ func TestMissedIsToldLater(t *testing.T) {
 	})
 }
 
-// late returns whether an append timed out. On a busy machine its answer may also be late.
+// late returns whether an append timed out. On a busy machine, the server's answer to that may
+// itself be late.
 func late(err error) bool {
 	return node.CodeOf(err) == nodeapi.CodeTimeout || node.CodeOf(err) == nodeapi.CodeOutcomeUnknown
 }
@@ -476,7 +484,7 @@ func canceled() context.Context {
 	return ctx
 }
 
-// Readers that have gone leave nothing behind: no descriptor and no mapping.
+// Closed readers leave no file descriptor and no mapping behind.
 func TestLeaks(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -526,7 +534,8 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestHold: a held record is not overwritten, even after its reader has read on or was closed.
+// TestHold checks that a held record is not overwritten, even after its reader has read on or was
+// closed.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -535,7 +544,7 @@ func TestHold(t *testing.T) {
 		StallMillis: hour}); err != nil {
 		t.Fatal(err)
 	}
-	value := strings.Repeat("x", 400) // an object holds two
+	value := strings.Repeat("x", 400) // An object holds two such records.
 	if _, err := c.Append(ctx, to("s", "first")); err != nil {
 		t.Fatal(err)
 	}
@@ -595,8 +604,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHeldForTooLong: the node takes back a record that is held for longer than the stream allows,
-// and the reader reports that.
+// TestHeldForTooLong checks that if a record is held for longer than the stream allows, the node
+// overwrites it, and the reader reports that.
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -633,8 +642,8 @@ func TestHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestWaitedForAgain: a reader still holds a record that the server took back. When it reads on,
-// the producer waits for it again, as for other readers.
+// In TestWaitedForAgain, a reader holds a record for so long that the server overwrites it. When
+// the reader reads on, the producer must wait for it again, as for other readers.
 func TestWaitedForAgain(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -645,7 +654,8 @@ func TestWaitedForAgain(t *testing.T) {
 	}
 	append := func(n int) {
 		for range n {
-			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil { // each fills an object
+			// Each of these records fills an object.
+			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,8 +18,8 @@ import (
 )
 
 // TestLinearizable lets clients work on a few keys through a network that loses, duplicates and
-// reorders packets. It checks that one order of the operations, each write at most once, explains
-// what the clients saw. The chain is correct, so a failure is a defect of the client.
+// reorders packets. It checks that some order of the operations, with each write at most once,
+// explains all answers. The chain is correct, so a failure shows a defect of the client.
 func TestLinearizable(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -134,7 +134,9 @@ func work(t *testing.T, c *client.Client, chain *refchain.Chain, seed uint64) []
 						x.Version = e.Version
 					case errors.Is(e, client.ErrCASFailed):
 						x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
-					case errors.Is(e, client.ErrTimeout): // a read, or a write that was never sent: nothing to check
+					case errors.Is(e, client.ErrTimeout):
+						// This is a read, or a write that was never sent, so there is nothing to
+						// check.
 						continue
 					default:
 						t.Errorf("worker %d: %v", w, e)

@@ -13,28 +13,28 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is the time limit of the search for an order of one key's operations.
+// patience bounds the search for a linearizable order of one key's operations.
 const patience = 2 * time.Minute
 
 // change is an event of an object at a revision, as watches report it.
 type change struct {
 	event
-	first time.Duration // when the first watch reported it
+	first time.Duration // the time when the first watch reported the change
 }
 
-// truth is the sequence of changes in the namespace. Revisions are etcd's, and order all changes.
+// truth is the sequence of changes in the namespace. The changes are ordered by etcd's revisions.
 type truth struct {
-	all   []change            // by revision
-	byKey map[string][]change // by revision
+	all   []change            // all changes, in the order of revisions
+	byKey map[string][]change // the changes of each key, in the order of revisions
 	byVal map[string]change   // changes by the written value
 }
 
-// check describes what is wrong with a history; it returns nothing if the history is right. Each
-// watch must report a completed write within late.
+// check returns descriptions of what is wrong with a history. It returns nil if the history is
+// right. Each watch must report a completed write within late.
 func (h *history) check(late time.Duration) []string {
 	t, wrong := h.gather()
 	if len(wrong) > 0 {
-		return wrong // any other fault would be a consequence
+		return wrong // Do not report further faults, which would be consequences of these.
 	}
 	for _, part := range [][]string{h.events(t), h.written(t), h.ordered(t), h.linearizable(t),
 		h.current(late)} {
@@ -107,8 +107,8 @@ func (h *history) gather() (truth, []string) {
 	return t, wrong
 }
 
-// events: each watch has reported every event of its range, and the events of an object are
-// possible.
+// events checks that each watch has reported every event in its range, and that the events of each
+// object are possible.
 func (h *history) events(t truth) (wrong []string) {
 	for _, s := range h.Sessions {
 		told := map[int64]bool{}
@@ -154,8 +154,9 @@ func (t truth) at(key string, revision int64) state {
 	return state{}
 }
 
-// written: every acknowledged write took effect at the revision in its answer, no refused write
-// took effect, and every change was requested by a client.
+// written checks the outcomes of writes. Every acknowledged write must have taken effect at the
+// revision in its answer. No refused write may have taken effect. A client must have requested
+// every change.
 func (h *history) written(t truth) (wrong []string) {
 	asked := map[string]bool{}
 	for _, o := range h.Operations {
@@ -185,7 +186,7 @@ func (h *history) written(t truth) (wrong []string) {
 	return wrong
 }
 
-// least returns a revision that the store had reached when it answered the request.
+// least returns a revision that the store had certainly reached when it answered the request.
 func (o operation) least() int64 {
 	if o.Outcome != done {
 		return 0
@@ -193,10 +194,10 @@ func (o operation) least() int64 {
 	return max(o.Read.Revision, o.Revision)
 }
 
-// ordered: revisions grow with time, over all servers and keys. A list contains every object of its
-// revision, and that revision is not older than any that a client had seen before the list's
-// request. The same holds for the revision of a get. A write has a newer revision than all of
-// those.
+// ordered checks that revisions grow with time, over all servers and keys. A list must contain
+// every object that existed at the list's revision. The revision of a list or a get must not be
+// older than any revision that a client had seen before the request. The revision of a write must
+// be newer than all of these.
 func (h *history) ordered(t truth) (wrong []string) {
 	byEnd := slices.Clone(h.Operations)
 	slices.SortFunc(byEnd, func(a, b operation) int { return cmp.Compare(a.End, b.End) })
@@ -238,7 +239,7 @@ func (h *history) ordered(t truth) (wrong []string) {
 	return wrong
 }
 
-// differs describes how a list differs from the objects of its revision.
+// differs describes how the result of a list differs from the objects at the list's revision.
 func (t truth) differs(o operation, before []string) (wrong []string) {
 	for key, found := range o.All {
 		if len(t.byKey[key]) == 0 && !slices.Contains(before, key) {
@@ -256,8 +257,8 @@ func (t truth) differs(o operation, before []string) (wrong []string) {
 	return wrong
 }
 
-// holds returns the revision up to which an object has a state. An object may be absent several
-// times, of which the last counts.
+// holds returns the last revision at which an object has the state s. If the object was absent
+// several times, the last time counts.
 func (t truth) holds(key string, s state) int64 {
 	of := t.byKey[key]
 	if !s.Found {
@@ -277,7 +278,7 @@ func (t truth) holds(key string, s state) int64 {
 	return math.MaxInt64
 }
 
-// linearizable: porcupine finds an order for the operations of each key.
+// linearizable checks that porcupine finds a linearizable order for the operations of each key.
 func (h *history) linearizable(t truth) (wrong []string) {
 	for key, operations := range h.partition(t) {
 		switch porcupine.CheckOperationsTimeout(model, operations, patience) {
@@ -301,11 +302,12 @@ func (h *history) linearizable(t truth) (wrong []string) {
 	return wrong
 }
 
-// partition returns the history of each key in porcupine's form. If a watch reported a write of
-// unknown outcome, the write had ended by then; otherwise it was not executed.
+// partition returns the history of each key in porcupine's form. If a watch has reported a write of
+// unknown outcome, the write had taken effect before that. Otherwise it counts as not executed.
 func (h *history) partition(t truth) map[string][]porcupine.Operation {
 	parts := map[string][]porcupine.Operation{}
-	lost := 1 << 20 // numbers of clients that send one request, which gets no answer
+	// client number for requests without an answer; each of them gets its own number
+	lost := 1 << 20
 	for _, o := range h.Operations {
 		if o.Kind == list {
 			for _, key := range o.About {
@@ -339,8 +341,8 @@ func (h *history) partition(t truth) map[string][]porcupine.Operation {
 	return parts
 }
 
-// model is one object. The revision of a deletion is unknown, because its answer does not contain
-// it.
+// model is porcupine's model of one object. The revision of a deletion is unknown, because the
+// answer to a deletion does not contain it.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(was, input, _ any) (bool, any) {
@@ -372,8 +374,8 @@ func describe(input, _ any) string {
 		o.Expected, o.Outcome, o.Read)
 }
 
-// current: each watch reports a write within late. For a write during a fault of the server, the
-// time counts from the end of the fault.
+// current checks that each watch reports a write within the time `late`. If a write happened during
+// a fault of the watch's server, the time counts from the end of the fault.
 func (h *history) current(late time.Duration) (wrong []string) {
 	for _, l := range h.lags(late) {
 		if l.took > late {
@@ -385,12 +387,12 @@ func (h *history) current(late time.Duration) (wrong []string) {
 	return wrong
 }
 
-// lag is the time that a watcher needed to report a write.
+// lag is the time after which a watcher has reported a write.
 type lag struct {
 	server   string
 	revision int64
 	written  time.Duration
-	took     time.Duration // math.MaxInt64: the watcher never reported it
+	took     time.Duration // math.MaxInt64 if the watcher never reported the write
 	excused  bool
 }
 
@@ -401,7 +403,8 @@ func (h *history) lags(late time.Duration) (all []lag) {
 		at       time.Duration
 	}
 	servers, comes := map[int]string{},
-		map[int][]told{} // by watcher: the revisions that it reached, and when
+		// for each watcher, the revisions that it reached, and when it reached them
+		map[int][]told{}
 	for _, s := range h.Sessions {
 		servers[s.Watcher] = s.Server
 		comes[s.Watcher] = append(comes[s.Watcher], told{s.From, s.At})
@@ -433,7 +436,7 @@ func (h *history) lags(late time.Duration) (all []lag) {
 	return all
 }
 
-// due returns the time from which late counts for a write at a server, and false if the server need
+// due returns the time by which a server must report a write. It returns false if the server need
 // not report the write at all.
 func (h *history) due(server string, at, late time.Duration) (time.Duration, bool) {
 	for again := true; again; {

@@ -15,8 +15,9 @@ import (
 
 const late = 2 * time.Second
 
-// store simulates the answers of a correct cluster's API servers: one store, whose revisions count
-// up. Requests overlap, and each is executed between its beginning and its end.
+// store simulates the answers of the API servers of a correct cluster. The servers share one store,
+// whose revisions count up. Requests overlap, and each takes effect between its beginning and its
+// end.
 type store struct {
 	random   *rand.Rand
 	now      time.Duration
@@ -114,7 +115,8 @@ func (s *store) request() {
 		delete(s.objects, key)
 		s.changes = append(s.changes, event{s.now, "DELETED", s.revision, key, was.Value})
 	}
-	if o.Outcome == done && o.Kind.writes() && s.random.IntN(12) == 0 { // its answer is lost
+	if o.Outcome == done && o.Kind.writes() && s.random.IntN(12) == 0 {
+		// The answer of this write is lost.
 		o.Outcome, o.Read = unknown, state{}
 	}
 	s.history.add(o)
@@ -144,7 +146,7 @@ func is(k kind) func(operation) bool {
 	return func(o operation) bool { return o.Kind == k && o.Outcome == done }
 }
 
-// forget removes a revision from sessions.
+// forget removes the events with a revision from the given sessions.
 func forget(revision int64, sessions ...*session) {
 	for _, s := range sessions {
 		s.Events = slices.DeleteFunc(s.Events, func(e event) bool { return e.Revision == revision })
@@ -156,8 +158,8 @@ func early(h *history, what func(operation) bool) operation {
 	return h.Operations[slices.IndexFunc(h.Operations, what)]
 }
 
-// TestWrongHistories: each history that a correct cluster cannot have is found, with the right
-// description.
+// TestWrongHistories checks that check reports each history that a correct cluster cannot have,
+// with the right description.
 func TestWrongHistories(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*testing.T, *history)
@@ -188,7 +190,8 @@ func TestWrongHistories(t *testing.T) {
 				if !is(get)(o) || !o.Read.Found {
 					return false
 				}
-				for _, e := range h.Sessions[0].Events { // the object existed during the whole operation
+				for _, e := range h.Sessions[0].Events {
+					// This object existed during the whole operation.
 					if e.Key == o.Key && e.At > o.Begin-5*time.Millisecond &&
 						e.At < o.End+5*time.Millisecond && e.Type != "MODIFIED" {
 						return false
@@ -208,7 +211,7 @@ func TestWrongHistories(t *testing.T) {
 				return o.Kind == update &&
 					o.Outcome == differs
 			})
-			o.Expected++ // the object's actual revision at that time
+			o.Expected++ // the expected revision is not the object's revision at that time
 		}, "not linearizable"},
 		"an absence without a reason": {func(t *testing.T, h *history) {
 			find(t, h, func(o operation) bool { return o.Kind == create && o.Outcome == exists }).
@@ -279,8 +282,8 @@ func TestWrongHistories(t *testing.T) {
 	}
 }
 
-// TestExcused: during a fault of its server's node a watch may be late, and for some seconds after
-// the fault.
+// TestExcused checks that a watch may be late during a fault of its server's node, and for some
+// seconds after the fault.
 func TestExcused(t *testing.T) {
 	h := sound(7, 300)
 	s := h.Sessions[0]
@@ -306,7 +309,8 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestGap: the longest time without a write is reported with the last mark before its end.
+// TestGap checks that the longest time without a write is reported together with the last mark
+// before the end of that time.
 func TestGap(t *testing.T) {
 	h := sound(7, 300)
 	last := h.Operations[len(h.Operations)-1].End
@@ -321,7 +325,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestKept: a stored history gives the same report.
+// TestKept checks that a stored history gives the same report.
 func TestKept(t *testing.T) {
 	h := sound(7, 300)
 	h.Ended = time.Minute

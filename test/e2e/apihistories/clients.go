@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Clients use new objects in each age. They create, change and delete them, and delete the last
-// ones three ages later. So the history of a key stays short and is fast to check. Steady objects
-// exist all the time.
+// Clients use new objects in each age, which is a period of time. They create, change and delete
+// these objects, and delete the remaining ones three ages later. So the history of each key stays
+// short and can be checked fast. Steady objects exist during the whole test.
 const (
 	age      = 20 * time.Second
 	perAge   = 4
@@ -46,7 +46,7 @@ type client struct {
 
 func (c *client) ageOf(now time.Duration) int { return int(now / age) }
 
-// keys returns the names of the objects of an age, and of the steady ones.
+// keys returns the names of the objects of an age, and of the steady objects.
 func keys(age int) (all []string) {
 	for i := range steady {
 		all = append(all, fmt.Sprintf("steady-%d", i))
@@ -57,8 +57,9 @@ func keys(age int) (all []string) {
 	return all
 }
 
-// do sends a request and records its outcome. The HTTP client retries nothing, because a second
-// attempt of a write that was executed would be refused.
+// do sends a request and records its outcome. The HTTP client does not retry requests. Otherwise,
+// if a write was executed, its second attempt would be refused, and the client would report a
+// refusal.
 func (c *client) do(ctx context.Context, o operation, r *rest.Request, into any) operation {
 	limit := time.Duration(1000+c.random.IntN(5000)) * time.Millisecond
 	if o.Kind == list {
@@ -81,7 +82,8 @@ func (c *client) do(ctx context.Context, o operation, r *rest.Request, into any)
 }
 
 // outcomeOf classifies an error of a request. A starting API server answers "not found" for paths
-// that it does not serve yet. Such an answer names no object, and so does not count as absence.
+// that it does not serve yet. Such an answer names no object, so it does not mean that the object
+// is absent.
 func outcomeOf(err error, key string) outcome {
 	named := false
 	if status, is := err.(apierrors.APIStatus); is {
@@ -122,7 +124,7 @@ func (c *client) value() (name, whole string) {
 	if c.random.IntN(10) == 0 {
 		for range 150 {
 			whole += " " + strconv.FormatUint(c.random.Uint64(),
-				36) // incompressible
+				36) // random text cannot be compressed
 		}
 	}
 	return name, whole
@@ -192,8 +194,8 @@ func (c *client) remove(ctx context.Context, key string) operation {
 	return o
 }
 
-// list lists all objects, either in one answer, which may come from a server's cache once that is
-// current, or in pages of one revision.
+// list lists all objects, either in one answer or in pages of one revision. The one answer may come
+// from the server's cache, if the cache is current.
 func (c *client) list(ctx context.Context) operation {
 	o := operation{Kind: list, All: map[string]state{}, About: keys(c.ageOf(c.history.now())),
 		Begin: c.history.now()}

@@ -1,16 +1,16 @@
 // Command apihistories writes, reads, lists and watches objects at several API servers of a cluster
-// at once, and checks that they behave as one store: the history is linearizable over all servers,
-// lists and watches included, and no watch is stuck.
+// at once. It checks that the servers behave as one store. The history must be linearizable over
+// all servers, including lists and watches, and no watch may be stuck.
 //
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
 //	apihistories --check FILE
 //
 // It prints {"begun": true} when the clients run, and continues until "end" (or the end of standard
-// input). On standard input it also accepts the lines "excuse NAME" (that server's node has a
-// fault, so its watches may be behind), "expect NAME" (they must be current again) and "mark TEXT"
-// (what was done to the cluster just now). Answers must always be right. In the end it prints a
-// summary as one line of JSON, and exits with 1 if something is wrong. --check prints the summary
-// of a history that --out has stored.
+// input). On standard input it also accepts three other lines. "excuse NAME" says that the server's
+// node has a fault, so the server's watches may be late. "expect NAME" says that they must be
+// current again. "mark TEXT" records what was just done to the cluster. Answers must always be
+// right. At the end it prints a summary as one line of JSON, and exits with 1 if the history is
+// wrong. --check prints the summary of a history that --out has stored.
 package main
 
 import (
@@ -38,12 +38,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// drain is the time that the end of the history may take to reach all watches.
+// drain bounds how long it takes until the last event of the history has reached all watches.
 const drain = time.Minute
 
 func main() {
-	// Without these settings, the end of a watch on a node without power takes a minute instead of
-	// seconds.
+	// If a node loses its power, a watch through the node's server ends only after a minute. With
+	// these settings, it ends after seconds.
 	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "2",
 		"HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		_ = os.Setenv(name, seconds)
@@ -107,8 +107,8 @@ func connect(kubeconfig string, arguments []string) ([]server, error) {
 	return all, nil
 }
 
-// prepare creates the namespace and the steady objects. The history begins at the revision of the
-// list that prepare makes then.
+// prepare creates the namespace and the steady objects, and then lists the objects. The history
+// begins at the revision of that list.
 func prepare(ctx context.Context, h *history, s server, namespace string) error {
 	again := func(what string, do func() error) error {
 		err := do()
@@ -136,8 +136,8 @@ func prepare(ctx context.Context, h *history, s server, namespace string) error 
 	if err := again("making the namespace", spaces); err != nil {
 		return err
 	}
-	// The controller manager creates one ConfigMap in each namespace, with the certificate of its
-	// authority.
+	// own checks that the controller manager has created the ConfigMap that it puts into each
+	// namespace. It has the certificate of the cluster's CA.
 	own := func() error {
 		return s.client.Get().Namespace(namespace).Resource(resource).Name("kube-root-ca.crt").
 			Do(ctx).Error()
@@ -244,7 +244,7 @@ func run(kubeconfig, namespace, out string, late, pause time.Duration, arguments
 	return h.report(late), nil
 }
 
-// obey executes the commands on standard input, until it ends.
+// obey executes the commands on standard input, until the input ends.
 func obey(h *history, servers []server) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

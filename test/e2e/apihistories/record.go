@@ -8,8 +8,8 @@ import (
 // kind is the kind of a request to an API server.
 type kind string
 
-// Reads request the newest state (no resourceVersion): of one object, or of all objects in the
-// namespace, in one answer or in pages.
+// These are the kinds. Reads request the newest state, without a resourceVersion. They read one
+// object, or all objects in the namespace, in one answer or in pages.
 const (
 	create kind = "create"
 	update kind = "update" // an update of the version that the client has read
@@ -24,8 +24,8 @@ func (k kind) writes() bool { return k != get && k != list }
 // outcome is the result of a request, as far as its client knows it.
 type outcome string
 
-// A request without a clear answer is of unknown outcome: it may have been executed, or may be
-// executed later.
+// These are the outcomes. If a request gets no clear answer, its outcome is unknown. The request
+// may have been executed, or may be executed later.
 const (
 	done    outcome = "done"
 	absent  outcome = "NotFound"
@@ -39,23 +39,26 @@ const (
 type state struct {
 	Found    bool   `json:"found,omitempty"`
 	Value    string `json:"value,omitempty"`
-	Revision int64  `json:"revision,omitempty"` // the resourceVersion
+	Revision int64  `json:"revision,omitempty"` // the object's resourceVersion
 }
 
 // operation is one request. Times are relative to the beginning of the history, on one clock.
 type operation struct {
-	Client   int           `json:"client"`
-	Server   string        `json:"server"`
-	Kind     kind          `json:"kind"`
-	Key      string        `json:"key,omitempty"`
-	Value    string        `json:"value,omitempty"`    // the written value, which no other write of the history has
+	Client int    `json:"client"`
+	Server string `json:"server"`
+	Kind   kind   `json:"kind"`
+	Key    string `json:"key,omitempty"`
+	// the written value, which is different for each write of the history
+	Value    string        `json:"value,omitempty"`
 	Expected int64         `json:"expected,omitempty"` // the version that an update expects
 	Begin    time.Duration `json:"begin"`
 	End      time.Duration `json:"end"`
 	Outcome  outcome       `json:"outcome"`
 	Error    string        `json:"error,omitempty"`
-	Read     state         `json:"read"` // the state that a get read or a write wrote; a deletion's is empty
-	// The result of a list: all objects, the list's revision, and the keys whose absence counts.
+	// the state that a get has read or a write has written; empty for a deletion
+	Read state `json:"read"`
+	// All has the objects in the answer to a list. Revision is the list's revision, and About has
+	// the keys whose absence counts.
 	All      map[string]state `json:"all,omitempty"`
 	Revision int64            `json:"revision,omitempty"`
 	About    []string         `json:"about,omitempty"`
@@ -71,7 +74,7 @@ type event struct {
 	Value    string        `json:"value,omitempty"`
 }
 
-// session is one watch of the namespace, which must report all events after From.
+// session is one watch of the namespace. It must report all events after the revision From.
 type session struct {
 	Server  string        `json:"server"`
 	Watcher int           `json:"watcher"`
@@ -80,7 +83,7 @@ type session struct {
 	Events  []event       `json:"events"`
 }
 
-// until returns the revision up to which a session has reported everything.
+// until returns the revision up to which a session has reported all events.
 func (s *session) until() int64 {
 	if n := len(s.Events); n > 0 {
 		return s.Events[n-1].Revision
@@ -88,34 +91,37 @@ func (s *session) until() int64 {
 	return s.From
 }
 
-// excuse is the time of a fault on a server's node. The server's watches need not be current then,
-// but its answers must be right.
+// excuse is the time of a fault on a server's node. During the fault, the server's watches may be
+// late, but its answers must be right.
 type excuse struct {
 	Server string        `json:"server"`
 	From   time.Duration `json:"from"`
-	To     time.Duration `json:"to"` // -1: the fault lasts
+	To     time.Duration `json:"to"` // -1 if the fault still lasts
 }
 
-// mark is an action on the cluster.
+// mark records an action on the cluster, and its time.
 type mark struct {
 	At   time.Duration `json:"at"`
 	Text string        `json:"text"`
 }
 
-// history is everything that the clients and watchers have seen.
+// history is everything that the clients and watchers have recorded.
 type history struct {
 	start time.Time
 	mu    sync.Mutex
 
-	Since      int64       `json:"since"`  // revision at which the namespace had no objects except Before
-	Before     []string    `json:"before"` // keys that exist before, and that the clients do not change
-	Until      int64       `json:"until"`  // revision of the last object, which every watch must report
+	// revision at which the namespace had only the objects in Before
+	Since int64 `json:"since"`
+	// keys of objects that existed before, and that the clients do not change
+	Before []string `json:"before"`
+	// revision of the last object, which every watch must report
+	Until      int64       `json:"until"`
 	Operations []operation `json:"operations"`
 	Sessions   []*session  `json:"sessions"`
 	Excuses    []excuse    `json:"excuses"`
 	Marks      []mark      `json:"marks,omitempty"`
 
-	Ended time.Duration `json:"ended"` // when the recording ended
+	Ended time.Duration `json:"ended"` // time at which the recording ended
 }
 
 func (h *history) now() time.Duration { return time.Since(h.start) }
@@ -141,7 +147,7 @@ func (h *history) tell(s *session, e event) {
 	s.Events = append(s.Events, e)
 }
 
-// told returns the highest revision that all watchers have reached.
+// told returns the highest revision that all watchers have reported.
 func (h *history) told(watchers int) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,40 +8,47 @@ import (
 	"time"
 )
 
-// most is the number of faults that a report lists. Further ones are mostly consequences.
+// most is the maximum number of faults that a report lists. Further faults are mostly consequences
+// of these.
 const most = 20
 
-// grace is the time for which a cut-off server may still answer, because it holds a lease.
+// grace is how long a server that is cut off may still answer, because it holds a lease.
 const grace = 5 * time.Second
 
 // report is the result of checking a history.
 type report struct {
 	Wrong      []string       `json:"wrong,omitempty"`
 	Seconds    float64        `json:"seconds"`
-	Operations map[kind]int   `json:"operations"`           // that were answered
-	ByServer   map[string]int `json:"byServer"`             // ... by server
-	Unanswered int            `json:"unanswered"`           // requests of unknown outcome
-	Errors     map[string]int `json:"errors"`               // the most frequent errors
-	Changes    int            `json:"changes"`              // that watches reported
-	Sessions   int            `json:"sessions"`             // watches, including restarted ones
-	WriteGap   float64        `json:"longestWithoutAWrite"` // seconds in which no server acknowledged a write
-	GapAfter   string         `json:"afterWhat,omitempty"`  // ... and the last mark before its end
-	ListP99    float64        `json:"listP99Ms"`
-	LagP50     float64        `json:"watchLagP50Ms"` // from a write's answer to its event at a server without a fault
-	LagP99     float64        `json:"watchLagP99Ms"`
-	LagMax     float64        `json:"watchLagMaxMs"`
-	Excuses    []answered     `json:"excuses,omitempty"`
+	Operations map[kind]int   `json:"operations"` // answered requests, by kind
+	ByServer   map[string]int `json:"byServer"`   // answered requests, by server
+	Unanswered int            `json:"unanswered"` // requests whose outcome is not known
+	Errors     map[string]int `json:"errors"`     // the most frequent errors
+	Changes    int            `json:"changes"`    // changes that watches have reported
+	// number of watches, including restarted ones
+	Sessions int `json:"sessions"`
+	// longest time in seconds in which no server acknowledged a write
+	WriteGap float64 `json:"longestWithoutAWrite"`
+	// the last mark before the end of that time
+	GapAfter string  `json:"afterWhat,omitempty"`
+	ListP99  float64 `json:"listP99Ms"`
+	// time from a write's answer to its event, at a server without a fault
+	LagP50  float64    `json:"watchLagP50Ms"`
+	LagP99  float64    `json:"watchLagP99Ms"`
+	LagMax  float64    `json:"watchLagMaxMs"`
+	Excuses []answered `json:"excuses,omitempty"`
 }
 
-// answered counts the answers of a server during an excuse, to requests that began more than grace
-// after the excuse's beginning.
+// answered counts the answers of a server while its node had a fault (an excuse). It counts only
+// requests that began later than grace after the beginning of the fault.
 type answered struct {
 	Server  string  `json:"server"`
 	Seconds float64 `json:"seconds"`
 	Reads   int     `json:"reads"`
 	Writes  int     `json:"writes"`
-	Others  int     `json:"othersWrites"` // writes that all other servers acknowledged meanwhile
-	Resumed float64 `json:"resumed"`      // seconds until another server acknowledged a write; -1: none did
+	// writes that all other servers acknowledged during the excuse
+	Others int `json:"othersWrites"`
+	// seconds until another server acknowledged a write; -1 if no other server did
+	Resumed float64 `json:"resumed"`
 }
 
 func (h *history) report(late time.Duration) report {

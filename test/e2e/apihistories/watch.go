@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// watcher watches the namespace through one API server until ctx ends, by one watch after the
-// other. Each watch continues where the last one ended. With back, it starts a little earlier, so
-// the server must repeat events from its cache.
+// watcher watches the namespace through one API server until ctx ends. It starts a new watch when a
+// watch ends. Each watch continues at the revision where the last watch ended. If back is set, it
+// starts a little earlier, so the server must repeat events from its cache.
 type watcher struct {
 	history   *history
 	server    server
@@ -49,7 +49,7 @@ func (w *watcher) run(ctx context.Context, from int64) {
 	}
 }
 
-// once watches from a revision until the watch ends. If the watch cannot start, it returns no
+// once watches from a revision until the watch ends. If the watch cannot start, once returns no
 // session.
 func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.lasts)
@@ -81,8 +81,8 @@ func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
 	return s, nil
 }
 
-// list finds a revision to watch from when the server no longer has the events after the watcher's
-// last revision.
+// list returns a new revision to watch from. It is needed when the server no longer has the events
+// after the watcher's last revision.
 func (w *watcher) list(ctx context.Context) (int64, bool) {
 	var page corev1.ConfigMapList
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

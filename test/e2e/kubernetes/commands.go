@@ -2,8 +2,8 @@
 
 //go:build commands
 
-// Package kubernetes imports the Kubernetes commands that make e2e-k8s builds for its cluster, so
-// that go.mod and go.sum pin their dependencies.
+// Package kubernetes imports the Kubernetes commands that the target e2e-k8s of make builds for its
+// cluster. So go.mod and go.sum pin the dependencies of these commands.
 package kubernetes
 
 import (
@@ -15,7 +15,7 @@ import (
 	_ "k8s.io/kubernetes/cmd/kubectl"
 	_ "k8s.io/kubernetes/cmd/kubelet"
 
-	// The programs in the images of Kubernetes' own tests.
+	// The following packages are the programs in the container images of Kubernetes' own tests.
 	_ "k8s.io/kubernetes/test/images/agnhost"
 	_ "k8s.io/kubernetes/test/images/nonewprivs"
 	_ "k8s.io/kubernetes/test/images/regression-issue-74839"

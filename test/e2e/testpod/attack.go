@@ -28,13 +28,14 @@ import (
 // forged is the value that an attacker tries to write.
 const forged = "mallory"
 
-// Source ports of an attacker: one on which it receives answers, and one for tunnels.
+// These are the source ports of an attacker. It receives answers on one of them, and uses the other
+// for tunnels.
 const (
 	askPort    = 5555
 	tunnelPort = 5556
 )
 
-// settle is the time to wait for answers after the last packet of an attack.
+// settle is how long the attacker waits for answers after the last packet of an attack.
 const settle = 300 * time.Millisecond
 
 // attacks are the attacks of a hostile host, by name.
@@ -55,8 +56,8 @@ var attacks = map[string]func(*attacker){
 	"tunnels":   (*attacker).tunnels,
 }
 
-// attacker sends frames through a packet socket, which requires CAP_NET_RAW. Without it, the
-// attacker sends what ordinary sockets allow.
+// attacker sends frames through a packet socket, which requires CAP_NET_RAW. Without this
+// capability, the attacker sends only packets that ordinary sockets can send.
 type attacker struct {
 	service         netip.Addr
 	switches, nodes []netip.Addr
@@ -69,12 +70,13 @@ type attacker struct {
 	own     netip.Addr
 	ifindex int
 	mac, to net.HardwareAddr
-	raw     int                     // the packet socket; -1: not permitted
-	asking  *net.UDPConn            // at askPort
-	plain   map[uint16]*net.UDPConn // by source port
-	sent    int                     // packets that the kernel accepted
-	refused int                     // ... and rejected, or that would need CAP_NET_RAW
-	answers map[wire.Status]int     // answers that came back
+	raw     int                     // the packet socket; -1 if the attacker may not open one
+	asking  *net.UDPConn            // socket bound to askPort
+	plain   map[uint16]*net.UDPConn // ordinary sockets, by source port
+	sent    int                     // number of packets that the kernel has accepted
+	// number of packets that the kernel has rejected, or that would need CAP_NET_RAW
+	refused int
+	answers map[wire.Status]int // number of received answers, by status
 }
 
 // attack runs the attacks that its arguments name, and prints for each the number of packets sent
@@ -150,7 +152,7 @@ func statuses(answers map[wire.Status]int) string {
 	return strings.Join(out, "")
 }
 
-// connect finds the route to the chain, and opens the sockets that are permitted.
+// connect finds the route to the chain, and opens the sockets that it may open.
 func (a *attacker) connect() error {
 	routes, err := netlink.RouteGet(a.service.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -173,7 +175,7 @@ func (a *attacker) connect() error {
 	}
 	a.plain[askPort] = a.asking
 	for end := time.Now().Add(patience); a.to == nil; time.Sleep(10 * time.Millisecond) {
-		// makes the kernel resolve the Ethernet address
+		// This packet makes the kernel resolve the Ethernet address of the next hop.
 		_, _ = a.asking.WriteTo([]byte("who are you"), &net.UDPAddr{IP: next, Port: 9})
 		neighbours, err := netlink.NeighList(r.LinkIndex, netlink.FAMILY_V4)
 		if err != nil {
@@ -196,7 +198,8 @@ func (a *attacker) connect() error {
 	return err
 }
 
-// packetSocket opens a packet socket on an interface, which bypasses its queueing discipline.
+// packetSocket opens a packet socket on an interface. The socket bypasses the interface's queueing
+// discipline.
 func packetSocket(ifindex int) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -207,7 +210,7 @@ func packetSocket(ifindex int) (int, error) {
 	return fd, err
 }
 
-// frames sends frames unchanged.
+// frames sends Ethernet frames unchanged.
 func (a *attacker) frames(frames ...[]byte) {
 	for _, f := range frames {
 		var err error = unix.EPERM
@@ -229,8 +232,8 @@ func (a *attacker) count1(err error) {
 	}
 }
 
-// send sends a packet as a frame. Without a packet socket, it sends it through an ordinary socket,
-// if the packet has the attacker's own address.
+// send sends a packet as a frame. Without a packet socket, it uses an ordinary socket if the packet
+// has the attacker's own source address.
 func (a *attacker) send(p udptest.Packet) {
 	if a.raw >= 0 {
 		a.frames(p.Frame())
@@ -265,7 +268,8 @@ func (a *attacker) ordinary(p udptest.Packet, options []byte) error {
 	return err
 }
 
-// packet returns a packet to NetCRAQ's port, from the attacker's own address or a forged one.
+// packet returns a packet to NetCRAQ's port. Its source is the attacker's own address or a forged
+// address.
 func (a *attacker) packet(from netip.Addr, to netip.Addr, w wire.Packet) udptest.Packet {
 	b, err := w.Marshal(a.profile)
 	if err != nil {
@@ -275,10 +279,10 @@ func (a *attacker) packet(from netip.Addr, to netip.Addr, w wire.Packet) udptest
 		Dst: netip.AddrPortFrom(to, wire.Port), Payload: b, Mark: len(b) - 2}
 }
 
-// targets are the addresses that accept NetCRAQ packets.
+// targets returns the addresses that accept NetCRAQ packets.
 func (a *attacker) targets() []netip.Addr { return append([]netip.Addr{a.service}, a.switches...) }
 
-// each sends a packet to every target.
+// each sends a packet with the message w to every target.
 func (a *attacker) each(w wire.Packet) {
 	for _, to := range a.targets() {
 		a.send(a.packet(a.own, to, w))
@@ -293,7 +297,7 @@ func (a *attacker) reads() {
 	}
 }
 
-// changes returns requests that would change a key if a switch accepted them.
+// changes returns requests that would change a key if a switch executed them.
 func (a *attacker) changes() []wire.Packet {
 	value := []byte(forged)
 	return []wire.Packet{
@@ -321,7 +325,8 @@ func (a *attacker) sessions() {
 	}
 }
 
-// believed returns packets that switches accept from each other and from the controller.
+// believed returns messages that switches should accept only from other switches and from the
+// controller.
 func (a *attacker) believed() (out []wire.Packet) {
 	value := []byte(forged)
 	for epoch := uint16(1); epoch <= 20; epoch++ {
@@ -361,7 +366,8 @@ func (a *attacker) acks() {
 	}
 }
 
-// answersTo returns answers that the chain could send to the victim, if it had sent requests.
+// answersTo returns answers such as the chain would send to the victim if the victim had sent
+// requests.
 func (a *attacker) answersTo(from netip.Addr) (out []udptest.Packet) {
 	for _, op := range []wire.Op{wire.ReadReply, wire.WriteReply, wire.CASReply} {
 		for request := range uint32(8) {
@@ -392,7 +398,7 @@ func (a *attacker) spoofed() {
 	}
 }
 
-// kinds returns packets of each harmful kind, for wrapped.
+// kinds returns one packet of each harmful kind. The method wrapped uses them.
 func (a *attacker) kinds() []udptest.Packet {
 	var out []udptest.Packet
 	for _, to := range a.targets() {
@@ -406,7 +412,7 @@ func (a *attacker) kinds() []udptest.Packet {
 	return append(out, a.answersTo(a.service)[0])
 }
 
-// wrapped sends the packets of kinds with tags, with IP options or in fragments.
+// wrapped sends the packets of kinds with VLAN tags, with IP options or in fragments.
 func (a *attacker) wrapped(what string) {
 	for _, p := range a.kinds() {
 		if a.raw >= 0 {
@@ -421,7 +427,7 @@ func (a *attacker) wrapped(what string) {
 		case "option":
 			a.count1(a.ordinary(p, []byte{1, 1, 1, 1}))
 			a.count1(a.ordinary(p, []byte(strings.Repeat("\x01", 40))))
-		case "fragment": // the first fragment has all headers
+		case "fragment": // The first fragment has all headers.
 			p.Payload = append(slices.Clone(p.Payload), make([]byte, 4000)...)
 			a.count1(a.ordinary(p, nil))
 		default:
@@ -430,7 +436,8 @@ func (a *attacker) wrapped(what string) {
 	}
 }
 
-// vxlan sends the packets of switches in the nodes' tunnels, as if another node had sent them.
+// vxlan sends messages of switches inside VXLAN packets, as if they came through a tunnel from
+// another node.
 func (a *attacker) vxlan() {
 	for i, from := range a.nodes {
 		for j, to := range a.nodes {
@@ -524,7 +531,7 @@ func (a *attacker) listen() {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					break
 				}
-				continue // an ICMP error of a closed port
+				continue // This is the ICMP error of a closed port.
 			}
 			var p wire.Packet
 			if from.Port() == wire.Port && p.Unmarshal(b[:n], a.profile) == nil {

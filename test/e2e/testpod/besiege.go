@@ -22,20 +22,20 @@ const (
 	besiegers = 4
 	// hoarded is the number of connections that one pod tries to hold. Its namespace allows fewer.
 	hoarded = 3000
-	// flooded is the number of requests that a flooding connection has outstanding.
+	// flooded is how many requests a flooding connection may have without an answer.
 	flooded = 256
 )
 
-// siege records what a hostile pod gets from the node API.
+// siege records the answers that a hostile pod gets from the node API.
 type siege struct {
-	other string // the namespace whose keys it tries to read
+	other string // the namespace whose keys the pod tries to read
 	until time.Time
 
 	requests, forged, connections, turnedAway, cutOff atomic.Int64
 
 	mu       sync.Mutex
-	answers  map[string]int // to permitted requests, by code
-	refusals map[string]int // ... and to forbidden ones
+	answers  map[string]int // answers to permitted requests, by code
+	refusals map[string]int // answers to forbidden requests, by code
 	breaches []string
 }
 
@@ -67,7 +67,8 @@ func besiege(args []string) error {
 
 func (s *siege) over() bool { return time.Now().After(s.until) }
 
-// dial connects, and retries if it is turned away. It returns nil when the siege is over.
+// dial connects, and retries if the server rejects the connection. It returns nil when the siege is
+// over.
 func (s *siege) dial() net.Conn {
 	for !s.over() {
 		nc, err := net.DialTimeout("unix", doorSocket, time.Second)
@@ -126,7 +127,8 @@ func (s *siege) flood() {
 				break
 			}
 			var a answer
-			if json.Unmarshal(line, &a) != nil || a.ID == 0 { // the connection was turned away
+			if json.Unmarshal(line, &a) != nil || a.ID == 0 {
+				// the server has rejected the connection
 				s.count(s.answers, a.code())
 				break
 			}
@@ -134,7 +136,7 @@ func (s *siege) flood() {
 			<-room
 		}
 		nc.Close()
-		for len(room) > 0 { // release the senders that wait for room, which then fail
+		for len(room) > 0 { // let the waiting senders continue, which then fail
 			<-room
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -147,7 +149,7 @@ func (s *siege) count(what map[string]int, code string) {
 	what[code]++
 }
 
-// hoard holds connections open.
+// hoard opens many connections and keeps them open.
 func (s *siege) hoard() {
 	var kept []net.Conn
 	defer func() {
@@ -187,8 +189,10 @@ var frames = []func() []byte{
 	func() []byte { return []byte(`{"id":1,"func":"get","data":{"key":"` + "\xff\xfe" + `"}}` + "\n") },
 	func() []byte { return append(bytes.Clone(compact), 0xff, 0xff, 0xff, 0xff) },
 	func() []byte { return append(bytes.Clone(compact), 0, 0, 0, 0) },
-	func() []byte { return framed(0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff) }, // an array without end
-	func() []byte { return framed(bytes.Repeat([]byte{0x81}, 60_000)...) },                // nested
+	// an array that does not end
+	func() []byte { return framed(0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff) },
+	// deeply nested arrays
+	func() []byte { return framed(bytes.Repeat([]byte{0x81}, 60_000)...) },
 	func() []byte { return framed(noise(200)...) },
 	func() []byte { return noise(4000) },
 	func() []byte { return noise(1) },
@@ -206,7 +210,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// forge sends such frames, whole and truncated, each on a new connection.
+// forge sends the messages of frames, whole and truncated, each on a new connection.
 func (s *siege) forge() {
 	for !s.over() {
 		nc := s.dial()
@@ -264,7 +268,7 @@ func (s *siege) trespass() {
 			}
 			var a answer
 			if json.Unmarshal(line, &a) != nil || a.ID == 0 {
-				break // the connection was turned away
+				break // the server has rejected the connection
 			}
 			s.count(s.refusals, a.code())
 			if a.Error == nil || a.Error.Code == "permission_denied" && !strings.Contains(a.Error.Message, "(rule roles)") {
@@ -278,7 +282,7 @@ func (s *siege) trespass() {
 	}
 }
 
-// neverRead sends requests and reads no answers, until the server cuts it off.
+// neverRead sends requests and reads no answers, until the server closes the connection.
 func (s *siege) neverRead() {
 	for !s.over() {
 		nc := s.dial()

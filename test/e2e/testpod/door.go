@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// door sends lines to the node API's socket, each after the answer to the previous one, and prints
-// the answers.
+// door sends lines to the node API's socket, and prints the answers. It sends a line after the
+// answer to the previous line.
 func door(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("door takes a socket and requests")

@@ -15,8 +15,9 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// follow STREAM PREFIX LAST KEYS follows the commits of the keys that begin with PREFIX by push,
-// until KEYS of them have the value LAST. program.py does the same.
+// follow STREAM PREFIX LAST KEYS creates a stream of the commits of the keys that begin with
+// PREFIX, and reads it by push. It ends when KEYS of these keys have the value LAST. program.py
+// does the same.
 func follow(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 4 {
 		return errors.New("follow takes a stream, a prefix, the last value and a number of keys")
@@ -56,8 +57,8 @@ func follow(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
-// spy NAMESPACE STREAM prints what this pod receives of another namespace's stream, by push and by
-// pull. program.py does the same.
+// spy NAMESPACE STREAM tries to read a stream of another namespace, by push and by pull, and prints
+// what it receives. program.py does the same.
 func spy(ctx context.Context, _ *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("spy takes a namespace and a stream")

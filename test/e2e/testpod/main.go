@@ -1,5 +1,5 @@
 // Command testpod is the program in the pods of the cluster's tests, and in the cluster's pause
-// containers. It is static, and the only file of its image.
+// containers. It is a static binary, and the only file of its container image.
 //
 //	testpod pause               wait, and reap orphaned processes
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and the client's address
@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// patience is the time to wait for one answer.
+// patience bounds the wait for one answer.
 const patience = 5 * time.Second
 
 func main() {
@@ -101,7 +101,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	go func() { // without a handler, the first process of a namespace ignores the signal
+	go func() { // Without a handler, the first process of a PID namespace ignores the signal.
 		ended := make(chan os.Signal, 1)
 		signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 		<-ended
@@ -119,8 +119,8 @@ func serve() error {
 	}))
 }
 
-// reach is like get, but for URLs that may not answer: it requests all at once, with a short time
-// limit.
+// reach requests all URLs at once, with a short time limit. Unlike get, it is for URLs that may not
+// answer.
 func reach(urls []string) {
 	client := http.Client{Timeout: patience / 4, Transport: &http.Transport{DisableKeepAlives: true}}
 	lines := make(chan string)
@@ -131,7 +131,7 @@ func reach(urls []string) {
 				lines <- fmt.Sprintf("%s: %v", url, err)
 				return
 			}
-			text, _ := io.ReadAll(answer.Body) // as much as arrived
+			text, _ := io.ReadAll(answer.Body) // text has as much of the answer as has arrived.
 			answer.Body.Close()
 			lines <- fmt.Sprintf("%s: %s", url, text)
 		}()
@@ -142,7 +142,8 @@ func reach(urls []string) {
 }
 
 func get(urls []string) error {
-	// a connection for each request, so that a service chooses a backend each time
+	// Each request gets its own connection, so that a Kubernetes service chooses a backend each
+	// time.
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	var failed error
 	for _, url := range urls {
@@ -165,8 +166,9 @@ func get(urls []string) error {
 	return failed
 }
 
-// talk uses one connection, and fails if that does not last. It does not use an http.Client, which
-// opens another connection if a busy machine is slow to report that the first is free.
+// talk uses a single connection, and fails if the connection breaks. It does not use an
+// http.Client, which opens another connection if a busy machine is slow to report that the first is
+// free.
 func talk(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("talk takes a URL and a number of seconds, not %d arguments", len(args))

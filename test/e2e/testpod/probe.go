@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// answerWait is the time to wait for an answer, which counts as lost after that.
+// answerWait is how long probe waits for an answer before the answer counts as lost.
 const answerWait = 100 * time.Millisecond
 
 // between is the time between two requests. The rate is much lower than a pod's limit, so the limit

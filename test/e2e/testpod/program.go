@@ -21,10 +21,10 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// A program uses the node API through the library, as an ordinary pod does, and prints events, one
-// JSON object per line. Times are in seconds on the machine's clock, which all pods share.
-// program.py and program.mjs have the first two programs as well, and program.py also has the last
-// two.
+// programs are the programs of `testpod program`. A program uses the node API through the library,
+// as an ordinary pod does. It prints events, one JSON object per line. Times are in seconds on the
+// machine's clock, which all pods share. program.py and program.mjs have the first two programs as
+// well, and program.py also has the last two.
 var programs = map[string]func(ctx context.Context, c *node.Client, args []string) error{
 	"basics":   basics,
 	"hold":     hold,
@@ -49,7 +49,7 @@ func program(args []string) error {
 	return programs[args[0]](ctx, c, args[1:])
 }
 
-// say prints an event. It may be called concurrently.
+// say prints an event. Several goroutines may call it at once.
 func say(event map[string]any) {
 	b, err := json.Marshal(event)
 	if err != nil {
@@ -65,7 +65,7 @@ func seconds(text string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), err
 }
 
-// kill ends another process of the container. KILL leaves the process no time to clean up.
+// kill ends another process of the container. With KILL, the process has no time to clean up.
 func kill(args []string) error {
 	by, known := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM}, false
 	var s syscall.Signal
@@ -133,7 +133,8 @@ func basics(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
-// hold NAME TTL keep|release acquires a lock, and holds it until it is killed, or releases it.
+// hold NAME TTL keep|release acquires a lock. With keep, it holds the lock until the process is
+// killed. With release, it releases the lock at once.
 func hold(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("hold takes a name, a time to live, and keep or release")
@@ -156,7 +157,7 @@ func hold(ctx context.Context, c *node.Client, args []string) error {
 	return l.Release(context.WithoutCancel(ctx))
 }
 
-// lead NAME TTL SECONDS campaigns and leads as often as it can.
+// lead NAME TTL SECONDS campaigns, and leads whenever it is elected, until SECONDS have passed.
 func lead(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("lead takes a name, a time to live and for how long")
@@ -191,7 +192,8 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 		}
 		say(map[string]any{"led": token, "until": now()})
 		release, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		_ = l.Release(release) // another client may already own a lost lease
+		// the lease may be lost, and another client may already be the leader
+		_ = l.Release(release)
 		done()
 	}
 	return nil
@@ -262,7 +264,7 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 				if err == nil || code == node.CodeOutcomeUnknown {
 					perhaps++
 				}
-				if err != nil { // do not let failures dominate the rate
+				if err != nil { // This keeps failures from dominating the rate.
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
@@ -292,11 +294,11 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
-// momentBefore is the most by which an instance may announce its end too early.
+// momentBefore is the maximum time between an instance's recorded end and its real end.
 const momentBefore = 100 * time.Millisecond
 
-// instance SERVICE TTL is an instance of a service, until SIGTERM. Then half of the instances
-// deregister, and the others end at once. All record the time of their end, only for the test.
+// instance SERVICE TTL runs an instance of a service until SIGTERM. Then half of the instances
+// deregister, and the others end at once. Each instance records the time of its end for the test.
 func instance(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("instance takes a service and a time to live")
@@ -313,7 +315,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil { // in advance, because creating a key takes time
+	// write the key in advance, because creating a key takes time
+	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil {
 		return err
 	}
 	r, err := c.RegisterService(ctx, args[0], net.JoinHostPort(os.Getenv("POD_IP"), "8080"), node.TTL(ttl), node.Named(host))
@@ -331,8 +334,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 			return err
 		}
 	}
-	// The recorded time is a little before the end, but at most momentBefore. While a write takes
-	// long, the lease is kept alive.
+	// The recorded time is before the end of the instance, by at most momentBefore. If the write
+	// takes long, the lease is kept alive and the write is repeated.
 	for {
 		begin := time.Now()
 		if _, err := c.Put(last, "gone/"+host, fmt.Append(nil, begin.UnixNano())); err != nil {
@@ -344,8 +347,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	}
 }
 
-// call SERVICE SECONDS calls instances of a service, each time the first in the list, until SECONDS
-// have passed or SIGTERM arrives.
+// call SERVICE SECONDS calls instances of a service until SECONDS have passed or SIGTERM arrives.
+// It always calls the first instance in the list.
 func call(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("call takes a service and for how long")
@@ -359,7 +362,8 @@ func call(ctx context.Context, c *node.Client, args []string) error {
 	web := http.Client{Timeout: 500 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	var mu sync.Mutex
 	calls, failed, none := 0, 0, 0
-	last, trouble := map[string]time.Time{}, map[string]int{} // by instance: the time of its last call
+	// for each instance, the time of its last call, and the errors
+	last, trouble := map[string]time.Time{}, map[string]int{}
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// endless is the path at which testpod serve sends data until the client stops reading.
+// endless is the URL path at which `testpod serve` sends data until the client stops reading.
 const endless = "/endless"
 
 // measured parses the arguments of a measurement.
@@ -23,7 +23,8 @@ func measured(args []string) (url string, length time.Duration, err error) {
 	return strings.TrimSuffix(args[0], "/"), time.Duration(seconds * float64(time.Second)), err
 }
 
-// pour reads for some time from one connection, which exists before the measurement begins.
+// pour reads from one connection for some time, and prints the bytes per second. It opens the
+// connection before the measurement begins.
 func pour(args []string) error {
 	url, length, err := measured(args)
 	if err != nil {
@@ -52,7 +53,7 @@ func pour(args []string) error {
 	return err
 }
 
-// dials sends requests for some time, each on a new connection.
+// dials sends requests for some time, each on a new connection, and prints their number per second.
 func dials(args []string) error {
 	url, length, err := measured(args)
 	if err != nil {

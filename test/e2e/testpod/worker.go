@@ -16,9 +16,10 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// tunnels sends forged chain messages through the tunnels of a node's switch, as root can on a node
-// that is not in a chain: messages between members, answers to clients, and requests of the
-// controller, from every address. It omits clients' requests, because a node may forward those.
+// tunnels sends forged messages of a chain through the tunnels of a node's switch. Root can do that
+// on a node that is not in a chain. The messages are those between members, answers to clients, and
+// requests of the controller, from every address. It sends no requests of clients, because a node
+// may forward such requests.
 func (a *attacker) tunnels() {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -51,7 +52,8 @@ func (a *attacker) tunnels() {
 					sent.Add(1)
 				}
 				if i%64 == 63 {
-					time.Sleep(time.Millisecond) // leave CPU time to the machine's other nodes
+					// This leaves CPU time to the other nodes on the same machine.
+					time.Sleep(time.Millisecond)
 				}
 			}
 		})
@@ -60,7 +62,7 @@ func (a *attacker) tunnels() {
 	a.sent, a.refused = int(sent.Load()), int(refused.Load())
 }
 
-// chainMessage returns a random message of that kind.
+// chainMessage returns a random message that members of a chain or the controller could send.
 func (a *attacker) chainMessage(r *rand.Rand) []byte {
 	kinds := []struct {
 		op    wire.Op

@@ -1,6 +1,6 @@
-// Package direct makes etcd's own tests use client/etcd. The tests call its New instead of
-// clientv3.New. New replaces the KV and Watcher of the client as a program does that uses
-// client/etcd. Every key that a test names is placed before its request.
+// Package direct makes etcd's own tests use client/etcd. The tests call direct.New instead of
+// clientv3.New. Like a program that uses client/etcd, New replaces the KV and Watcher of the
+// client. Before each request, direct places every key that the request names.
 package direct
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// useTime is the time that a program would give client/etcd to read its configuration from etcd.
+// useTime is how long client/etcd may take to read its configuration from etcd.
 const useTime = 5 * time.Second
 
-// New is clientv3.New, followed by the call of client/etcd that a program adds.
+// New calls clientv3.New. It then calls client/etcd, as a program does that uses it.
 func New(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
-	var places *inplace.Placement // set before a test can create a role
+	var places *inplace.Placement // set places before a test can create a role
 	cfg.DialOptions = append(slices.Clone(cfg.DialOptions), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -52,7 +52,7 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("placing keys past client/etcd: %w", err)
 	}
 	c.KV = placing{c.KV, func(ctx context.Context, key string) {
-		places.Follow(c.Endpoints()) // a test may have changed the endpoints
+		places.Follow(c.Endpoints()) // the test may have changed the endpoints
 		places.Place(ctx, key)
 	}}
 	inplace.AtClose(c, func() {
@@ -64,11 +64,11 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// NewKV returns the client's KV. clientv3.NewKV would bypass client/etcd, which a program must not
-// do.
+// NewKV returns the client's KV. clientv3.NewKV would make a KV that bypasses client/etcd, which a
+// program must not do.
 func NewKV(c *clientv3.Client) clientv3.KV { return c.KV }
 
-// placing is a KV that places keys before it uses them.
+// placing is a KV that places the keys of a request before the request is sent.
 type placing struct {
 	clientv3.KV
 	to func(ctx context.Context, key string)
@@ -101,7 +101,7 @@ func (p placing) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, e
 // Txn implements clientv3.KV.
 func (p placing) Txn(ctx context.Context) clientv3.Txn { return &txn{p.KV.Txn(ctx), ctx, p, nil} }
 
-// place places the keys that an operation names singly.
+// place places the keys that an operation names singly, and not as part of a range.
 func (p placing) place(ctx context.Context, op clientv3.Op) {
 	if op.IsTxn() {
 		conditions, yes, no := op.Txn()

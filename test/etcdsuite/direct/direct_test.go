@@ -36,7 +36,8 @@ func (t noTxn) Then(...clientv3.Op) clientv3.Txn     { return t }
 func (t noTxn) Else(...clientv3.Op) clientv3.Txn     { return t }
 func (noTxn) Commit() (*clientv3.TxnResponse, error) { return nil, nil }
 
-// A key that a request names singly is placed before the request; the keys of a range are not.
+// If a request names a single key, the key is placed before the request. The keys of a range are
+// not placed.
 func TestPlacing(t *testing.T) {
 	ctx := t.Context()
 	var placed []string

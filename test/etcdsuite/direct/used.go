@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd"
 )
 
-// EnvStats names the file to which each client, when it is closed, appends the statistics of
-// client/etcd as a line of JSON.
+// EnvStats is the environment variable with the name of a file. When a client is closed, it appends
+// the statistics of client/etcd to this file as a line of JSON.
 const EnvStats = "NETCRAQ_SUITE_STATS"
 
 // Used is the sum of the statistics of all closed clients.

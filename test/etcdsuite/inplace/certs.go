@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// certs are certificates in the form of a gateway's flags.
+// certs are certificates as flags of a gateway.
 type certs struct {
-	id       string   // identifies the content of the certificates
+	id       string   // a text that identifies the content of the certificates
 	dir      string   // directory of the files
 	server   []string // flags for connections from clients
 	upstream []string // flags for connections to etcd
@@ -36,7 +36,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	ca := filepath.Join(fixtures, "ca.crt")
 	c.server = []string{"--cert-file", filepath.Join(fixtures, "server.crt"), "--key-file", filepath.Join(fixtures, "server.key.insecure")}
 	if strings.HasPrefix(endpoint, "http:") || strings.HasPrefix(endpoint, "unix:") {
-		return c, nil // plain text to etcd, although the client requires TLS
+		return c, nil // the connection to etcd has no TLS, although the client requires TLS
 	}
 	if c.dir, err = os.MkdirTemp("", "gw"); err != nil {
 		return c, err
@@ -52,7 +52,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 		sum.Write(own.Certificate[0])
 		c.upstream = append(c.upstream, "--cert", cert, "--key", key)
 	}
-	if t.InsecureSkipVerify { // the servers' certificates are self-signed
+	if t.InsecureSkipVerify { // The servers' certificates are self-signed.
 		c.upstream = append(c.upstream, "--insecure-skip-tls-verify")
 	} else {
 		c.server = append(c.server, "--client-cert-auth", "--trusted-ca-file", ca)
@@ -62,7 +62,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	return c, nil
 }
 
-// shown returns the certificate that a client presents, if any.
+// shown returns the certificate that a client presents to servers, if any.
 func shown(t *tls.Config) (*tls.Certificate, error) {
 	if t.GetClientCertificate != nil {
 		own, err := t.GetClientCertificate(&tls.CertificateRequestInfo{})

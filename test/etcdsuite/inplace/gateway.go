@@ -14,7 +14,7 @@ import (
 // readyTime is the time limit for a gateway to become ready.
 const readyTime = 20 * time.Second
 
-// gateway is a gateway process in front of some endpoints.
+// gateway is a gateway process in front of one or more etcd endpoints.
 type gateway struct {
 	key     string
 	urls    []string // URLs of the gateway, one for each endpoint
@@ -35,7 +35,7 @@ func Start(listen string, endpoints ...string) (url string, end func(), err erro
 	return g.urls[0], g.end, nil
 }
 
-// start starts a gateway and waits until it is ready. It leaves no goroutine behind.
+// start starts a gateway and waits until it is ready. It starts no goroutine that keeps running.
 func start(endpoints, listen []string, c certs) (*gateway, error) {
 	scheme := "http"
 	args := []string{"etcd-monitor", "--endpoints", strings.Join(endpoints, ","), "--metrics-addr", "", "--log-level", "warn", "--max-request-bytes", "104857600", "--grpc-keepalive-min-time", "1ms"}
@@ -105,7 +105,7 @@ func passwordFile(password string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// end kills the process, because nothing of it is needed any more.
+// end kills the process. A gateway has nothing to clean up.
 func (g *gateway) end() {
 	if g.places != nil {
 		g.places.Close()

@@ -1,6 +1,7 @@
-// Package inplace puts gateways between etcd's own tests and their etcd: the tests' framework
-// connects to a gateway in front of a member instead of the member. Each gateway is the released
-// command in its own process, because the tests count the goroutines of theirs.
+// Package inplace puts gateways between etcd's own tests and their etcd. The tests' framework
+// connects to a gateway in front of a member instead of the member itself. Each gateway is the
+// released command in its own process, because the tests count the goroutines in the tests'
+// process.
 package inplace
 
 import (
@@ -18,41 +19,43 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Environment variables by which the runner of the suites configures the tests' processes.
+// These are environment variables. The runner of the suites uses them to configure the tests'
+// processes.
 const (
-	// EnvGateway is the gateway's binary.
+	// EnvGateway is the path of the gateway's binary.
 	EnvGateway = "NETCRAQ_SUITE_GATEWAY"
-	// EnvFixtures is the directory of the certificates of etcd's tests.
+	// EnvFixtures is the directory with the certificates of etcd's tests.
 	EnvFixtures = "NETCRAQ_SUITE_FIXTURES"
-	// EnvLog names the file for the gateways' logs.
+	// EnvLog is the path of the file for the gateways' logs.
 	EnvLog = "NETCRAQ_SUITE_LOG"
-	// EnvController is the address of the admin API of the switches' controller. EnvSlots names the
-	// file of the slots in which keys are placed. Without them, no key is placed.
+	// EnvController is the address of the admin API of the switches' controller. EnvSlots is the
+	// path of the file with the slots in which keys are placed. If they are not set, no key is
+	// placed.
 	EnvController = "NETCRAQ_SUITE_CONTROLLER"
 	EnvSlots      = "NETCRAQ_SUITE_SLOTS"
 	// EnvPassword is the password that the tests give to root, for runs with placed keys. Gateways
 	// read and write keys of their own in etcd, and do that as root.
 	EnvPassword = "NETCRAQ_SUITE_PASSWORD"
-	// EnvFlags are additional flags for gateways, separated by spaces.
+	// EnvFlags has additional flags for gateways, separated by spaces.
 	EnvFlags = "NETCRAQ_SUITE_FLAGS"
 )
 
-// running has the gateways with clients, by endpoints and certificates.
+// running has the gateways that have clients, by the clients' endpoints and certificates.
 var running = struct {
 	sync.Mutex
 	gateways map[string]*gateway
 }{gateways: map[string]*gateway{}}
 
-// NewClient is clientv3.New, with a gateway in front of the endpoints. Clients with the same
-// endpoints and certificates share a gateway, which ends with the last of them.
+// NewClient works like clientv3.New, with a gateway in front of the endpoints. Clients with the
+// same endpoints and certificates share a gateway. The gateway ends when its last client is closed.
 func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
 	if secure := strings.HasPrefix(cfg.Endpoints[0], "https:") ||
 		strings.HasPrefix(cfg.Endpoints[0], "unixs:"); secure || cfg.TLS != nil {
-		// Connect to etcd first, as etcd's framework does with its own proxy. A client that etcd
-		// rejects gets its error here.
+		// Connect to etcd first, as etcd's framework does with its own proxy. If etcd rejects the
+		// client, this returns the error.
 		c, err := clientv3.New(cfg)
 		if err != nil {
 			return nil, err
@@ -76,12 +79,13 @@ func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// AtClose calls a function once when a client is closed.
+// AtClose makes a client call the function `then` once when it is closed.
 func AtClose(c *clientv3.Client, then func()) {
 	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(then)}
 }
 
-// closes is the Lease of a client. A client closes it last, just before its connection.
+// closes replaces the Lease of a client. A client closes its Lease last, just before its
+// connection.
 type closes struct {
 	clientv3.Lease
 	then func()
@@ -92,7 +96,7 @@ func (c *closes) Close() error {
 	return c.Lease.Close()
 }
 
-// take returns a gateway in front of the endpoints of cfg: a running one, or a new one.
+// take returns a gateway in front of the endpoints of cfg. It is a running gateway, or a new one.
 func take(cfg clientv3.Config) (*gateway, error) {
 	endpoints, err := absolute(cfg.Endpoints)
 	if err != nil {
@@ -126,7 +130,8 @@ func take(cfg clientv3.Config) (*gateway, error) {
 	return g, nil
 }
 
-// leave releases a client's gateway when the client is closed.
+// leave is called when a client of a gateway is closed. It ends the gateway if no other client uses
+// it.
 func (g *gateway) leave() {
 	running.Lock()
 	defer running.Unlock()
@@ -161,7 +166,8 @@ func absolute(endpoints []string) (out []string, err error) {
 	return out, nil
 }
 
-// links are short links to directories. They are removed with the tests' temporary directory.
+// links has short symbolic links to directories. They are removed with the tests' temporary
+// directory.
 var links = struct {
 	sync.Mutex
 	paths map[string]string

@@ -20,27 +20,26 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// root is the etcd user of gateways and placement, if etcd requires authentication.
+// root is the etcd user of gateways and placement, if etcd's authentication is enabled.
 const root = "root"
 
-// placeTime and placePart limit the time for placing a key: at most placeTime, and at most
-// 1/placePart of the time limit of its request, because the test is about the request. A key that
-// takes longer, for example because the cluster has no quorum or requires authentication, is not
-// placed.
+// placeTime and placePart bound the time for placing a key. It may take at most placeTime, and at
+// most 1/placePart of the time limit of the request, because the request needs most of the time. If
+// placing takes longer, for example because the cluster has no quorum, the key is not placed.
 const (
 	placeTime = 2 * time.Second
 	placePart = 4
 	grantTime = 10 * time.Second // time limit for granting the permissions of a role
 )
 
-// Placement places keys of one cluster, directly and not through its gateways.
+// Placement places keys of one cluster. It connects to etcd directly, and not through gateways.
 type Placement struct {
 	client  *clientv3.Client // client that connects directly to etcd
 	store   placement.Store
 	cluster uint64
 }
 
-// known has, by cluster, the keys that are placed or that cannot be placed.
+// known has the keys of each cluster that are placed or that cannot be placed.
 var known = struct {
 	sync.Mutex
 	keys map[uint64]map[string]bool
@@ -59,7 +58,7 @@ func NewPlacement(endpoints []string, t *tls.Config) (*Placement, error) {
 	return &Placement{client: client, store: placement.Store{KV: client, Prefix: placement.DefaultPrefix}}, nil
 }
 
-// Follow makes the placement use other members of the cluster from then on.
+// Follow makes the placement use other members of the cluster.
 func (p *Placement) Follow(endpoints []string) {
 	if !slices.Equal(endpoints, p.client.Endpoints()) {
 		p.client.SetEndpoints(endpoints...)
@@ -69,7 +68,8 @@ func (p *Placement) Follow(endpoints []string) {
 // Close closes the connection. Placed keys stay placed.
 func (p *Placement) Close() { p.client.Close() }
 
-// Place places a key, if it is not placed yet and can be. Concurrent calls for the key wait.
+// Place places a key, if it is not placed yet and can be placed. If the same key is being placed by
+// another call, Place waits.
 func (p *Placement) Place(ctx context.Context, key string) {
 	if placement.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil ||
 		p.client.Ctx().Err() != nil {
@@ -109,13 +109,13 @@ func (p *Placement) Place(ctx context.Context, key string) {
 }
 
 // letWrite gives a role the permissions that a client of a gateway needs to write (docs/etcd.md,
-// Where etcd looks at who asks).
+// "Where etcd looks at who asks").
 func (p *Placement) letWrite(ctx context.Context, role string) error {
 	return p.grant(ctx, role, clientv3.PermissionType(clientv3.PermRead), p.store.Prefix+"placed/", p.store.Prefix+"sessions/")
 }
 
-// LetUse gives a role the permissions that a program without a gateway needs (docs/etcd.md, Without
-// a gateway).
+// LetUse gives a role the permissions that a program without a gateway needs (docs/etcd.md,
+// "Without a gateway").
 func (p *Placement) LetUse(ctx context.Context, role string) error {
 	return p.grant(ctx, role, clientv3.PermissionType(clientv3.PermReadWrite), p.store.Prefix)
 }
@@ -132,7 +132,7 @@ func (p *Placement) grant(ctx context.Context, role string, what clientv3.Permis
 	return nil
 }
 
-// keysOf returns the keys that a request names singly.
+// keysOf returns the keys that a request names singly, and not as part of a range.
 func keysOf(request any) (out []string) {
 	single := func(key, end []byte) {
 		if len(key) > 0 && len(end) == 0 {
@@ -166,8 +166,8 @@ func keysOf(request any) (out []string) {
 	return out
 }
 
-// slotLine is the fixed length of a slot's line, so that processes can take one line after the
-// other.
+// slotLine is the fixed length of a line in the file of slots. So processes can take one line after
+// the other.
 const slotLine = 80
 
 // WriteSlots writes unused slots to a file, for NextSlot.
@@ -186,7 +186,8 @@ func WriteSlots(path string, slots []placement.Entry) error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// NextSlot returns each slot of a file once, over all processes that call it.
+// NextSlot returns the next slot of a file. It returns each slot only once, even if several
+// processes call it.
 func NextSlot(path string) (e placement.Entry, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package module runs the traffic and the validation of etcd's robustness tests through gateways.
-// Their own driver requires etcd binaries with failpoints. This driver uses etcd servers in this
+// etcd's own driver needs etcd binaries with failpoints. This driver uses etcd servers in its own
 // process and gateways in front of them, and kills both. test/etcdsuite runs it, and describes the
-// gateways in the environment.
+// gateways in environment variables.
 package module
 
 import (
@@ -34,15 +34,17 @@ import (
 )
 
 const (
-	trafficTime  = 4 * time.Second // without faults; with faults, for each of the phases before, between and after them
+	// duration of the traffic; in a run with faults, the duration of each of the phases before,
+	// between and after the faults
+	trafficTime  = 4 * time.Second
 	validateTime = time.Minute
-	watchTime    = 10 * time.Second // for all watches to see the last write
+	watchTime    = 10 * time.Second // time limit until all watches have seen the last write
 	clients      = 8
 )
 
 // The traffic of etcd's robustness tests goes through a gateway in front of each of three members,
-// or directly to the members. It runs undisturbed, and while first a member and then a gateway is
-// killed. The clients' and watches' observations must pass etcd's own validation.
+// or directly to the members. One run is undisturbed. In another run, first a member and then a
+// gateway is killed. What clients and watches observe must pass etcd's own validation.
 
 func TestPut(t *testing.T)       { robustness(t, traffic.EtcdPut, traffic.LowTraffic, false) }
 func TestPutKilled(t *testing.T) { robustness(t, traffic.EtcdPut, traffic.LowTraffic, true) }
@@ -55,11 +57,11 @@ func TestDeleteLeaseKilled(t *testing.T) {
 func TestKubernetes(t *testing.T)       { robustness(t, traffic.Kubernetes, traffic.LowTraffic, false) }
 func TestKubernetesKilled(t *testing.T) { robustness(t, traffic.Kubernetes, traffic.LowTraffic, true) }
 
-// system is a cluster with its clients' endpoints.
+// system is an etcd cluster, with the endpoints that its clients use.
 type system struct {
 	t         *testing.T
 	cluster   *etcdtest.Cluster
-	endpoints []string // one for each member
+	endpoints []string // one endpoint for each member
 	mu        sync.Mutex
 	ends      []func()
 }
@@ -196,7 +198,8 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	}
 	reports, persisted := events.translate(t, reports)
 	if keys {
-		if hits == 0 && !load.ExpectUniqueRevision() { // except the traffic of Kubernetes, which lists
+		// the Kubernetes traffic uses lists, which switches do not answer
+		if hits == 0 && !load.ExpectUniqueRevision() {
 			t.Errorf("the switches answered no get: this shows nothing\n%s", why)
 		}
 		defer lenient()()

@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// own is the prefix of the keys that gateways and placement write. These writes use revisions of
-// the same store, which the model does not know about.
+// own is the prefix of the keys that gateways and placement write. These writes also use revisions
+// of the store, but the model does not know about them.
 const own = "/netcraq/"
 
 // follower receives every event directly from etcd.
 type follower struct {
 	t      *testing.T
-	began  int64 // revision before the first event
+	began  int64 // the revision before the first event
 	mu     sync.Mutex
 	seen   int64
 	events map[int64][]*clientv3.Event
@@ -69,8 +69,8 @@ func (f *follower) until(revision int64) *follower {
 	}
 }
 
-// revisions returns the revisions of the clients' writes, in order. The model numbers only these,
-// from 2 on.
+// revisions returns the revisions of the clients' writes, in order. The model numbers only these
+// revisions, beginning with 2.
 func (f *follower) revisions() (out []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +83,8 @@ func (f *follower) revisions() (out []int64) {
 	return out
 }
 
-// translate converts reports into those of an etcd that has only the clients' keys. It also returns
-// the clients' writes in the order of their execution.
+// translate converts reports into the reports that an etcd with only the clients' keys would give.
+// It also returns the clients' writes in the order of their execution.
 func (f *follower) translate(t *testing.T, reports []report.ClientReport) ([]report.ClientReport, []model.EtcdRequest) {
 	theirs := f.revisions()
 	number := func(real int64) int64 {
@@ -167,10 +167,10 @@ func responseOf(r model.MaybeEtcdResponse, number func(int64) int64) model.Maybe
 	return r
 }
 
-// watchOf removes from a watch what clients should not see, and returns the number of removed
-// events.
+// watchOf removes the events that clients should not see from a watch. It returns how many events
+// it has removed.
 func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
-	if w.Request.Revision != 0 { // the next revision of a client's write
+	if w.Request.Revision != 0 { // number of the next revision that is a client's write
 		w.Request.Revision = number(w.Request.Revision-1) + 1
 	}
 	for i := range w.Responses {
@@ -192,9 +192,9 @@ func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
 	return shown
 }
 
-// persisted finds, for each revision, the client's request that created it. The value of a put is
-// unique. For a deletion, the answer has the revision. A deletion without an answer matches any
-// revision that it could have created.
+// persisted finds the client's request that created each revision. The value of a put is unique.
+// For a deletion, the answer has the revision. A deletion without an answer matches any revision
+// that it could have created.
 func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64,
 	operations []porcupine.Operation) (out []model.EtcdRequest) {
 	type put struct {
@@ -269,8 +269,8 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 	return out
 }
 
-// used returns whether a key was attached to a lease after a revision, so the lease was not revoked
-// before that.
+// used returns whether a key was attached to a lease after the given revision. In that case, the
+// lease was not revoked before that revision.
 func (f *follower) used(lease, revision int64) bool {
 	for r, events := range f.events {
 		if r > revision && slices.ContainsFunc(events, func(e *clientv3.Event) bool { return e.Kv.Lease == lease }) {
@@ -280,8 +280,9 @@ func (f *follower) used(lease, revision int64) bool {
 	return false
 }
 
-// lenient makes the model accept what docs/etcd.md says about an answer from the network: the
-// revision in the header of a get may be older than the store's, but not older than the key's.
+// lenient makes the model accept gets that switches have answered. As docs/etcd.md says, the
+// revision in the header of such an answer may be older than the store's revision, but not older
+// than the key's revision.
 func lenient() (restore func()) {
 	exact := model.NonDeterministicModel
 	easy := exact

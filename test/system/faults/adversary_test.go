@@ -22,25 +22,26 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// adversaryLease is longer than TestSurvive's lease. TestSurvive measures durations; here the
-// faults should lose members, and not a busy machine.
+// adversaryLease is longer than TestSurvive's lease, because in this test chains should lose
+// members only by faults, and not because the machine is busy.
 const adversaryLease = 600 // milliseconds
 
-// generation is the time for which clients use the same names. Each generation has its own history,
-// so that a long run can be checked, and all its keys are removed at its end.
+// generation is how long clients use the same names. Each generation has its own history, so that a
+// long run can be checked. All of its keys are removed at its end.
 const generation = 8 * time.Second
 
-// kindsOfName are the names of each generation: some keys stay in their chain, some move between
+// kindsOfName are the names in each generation. Some keys stay in their chain, some move between
 // chains, and some are removed and added again.
 var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
 
-// TestAdversary: clients that know keys by name continue while an adversary does everything to the
-// network at once. Clients are stopped for longer than their sessions last, and then continue. The
-// leading one of two controllers is killed or stopped, at any point of moves, removals and
+// In TestAdversary, clients that know keys by name continue while an adversary disturbs the network
+// in many ways at once. Clients are stopped for longer than their sessions last, and then continue.
+// The leading controller of two is killed or stopped, at any point of moves, removals and
 // recoveries. Keys are moved, removed and added all the time. Members of chains are killed or cut
 // off, and brought in again. A switch outside the chains comes and goes. The cables lose, double
-// and reorder frames. The clients' own reports say what was executed, and must be linearizable.
-// `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive.
+// and reorder frames. The history of the clients' calls must be linearizable. `make survive` is the
+// long run. The variables NETCRAQ_SURVIVE_ENGINES and _SECONDS have the same meaning as for
+// TestSurvive.
 func TestAdversary(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { adversary(t, engine) })
@@ -50,13 +51,13 @@ func TestAdversary(t *testing.T) {
 // adversaryRun is one run of TestAdversary.
 type adversaryRun struct {
 	*lab.Team
-	api  *admin.Client // reaches whichever controller answers
+	api  *admin.Client // client of the admin API; it uses the controller that answers
 	end  time.Time
 	done [faultKinds]atomic.Int64
 	wg   sync.WaitGroup
 }
 
-// The faults.
+// These are the kinds of faults.
 const (
 	clientStopped = iota
 	controllerKilled
@@ -111,7 +112,8 @@ func adversary(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	least := 20 * int(duration.Seconds()) // calls; a busy machine continues without faults until they are made
+	// minimum number of calls; a busy machine continues without faults until they are made
+	least := 20 * int(duration.Seconds())
 	last := r.end.Add(40 * time.Second)
 	for g := 0; g == 0 || time.Now().Before(r.end) || time.Now().Before(last) && calls < least && !t.Failed(); g++ {
 		history := r.generation(g, guests)
@@ -133,7 +135,8 @@ func adversary(t *testing.T, engine string) {
 		did = append(did, fmt.Sprintf("%d %s", n, faultNames[i]))
 		switch {
 		case n > 0:
-		case duration < time.Minute: // a busy machine may have no time for one of each
+		case duration < time.Minute:
+			// In a short run, a busy machine may not have time for each kind of fault.
 			t.Logf("no %s in this short run", faultNames[i])
 		default:
 			t.Errorf("no %s: this says little", faultNames[i])
@@ -160,10 +163,10 @@ func (r *adversaryRun) over(random *rand.Rand, pause time.Duration) bool {
 	return !time.Now().Before(r.end)
 }
 
-// stopClients stops client processes for longer than their sessions last. Meanwhile others lease
-// the same session numbers.
+// stopClients stops client processes for longer than their sessions last. Meanwhile other clients
+// lease sessions with the same numbers.
 func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
-	const ttl = 2 * time.Second // of the sessions (writeTopology)
+	const ttl = 2 * time.Second // time to live of the sessions (writeTopology)
 	for !r.over(random, 2*time.Second) {
 		pid := guests[random.IntN(len(guests))].Cmd.Process
 		pid.Signal(syscall.SIGSTOP)
@@ -173,8 +176,8 @@ func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
 	}
 }
 
-// disturbControllers kills the leading controller and restarts it, or stops it for a while. A
-// stopped controller may then still assume that it leads.
+// disturbControllers kills the leading controller and restarts it, or stops it for a while. When a
+// stopped controller continues, it may still assume that it leads.
 func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
 		i := r.Leader()
@@ -196,7 +199,7 @@ func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 // disturbMembers kills members of a chain, or cuts them off from the controllers, and brings
 // missing members back.
 func (r *adversaryRun) disturbMembers(random *rand.Rand) {
-	var down func() // undoes the last fault
+	var down func() // down undoes the last fault.
 	for n := 0; !r.over(random, time.Second); n++ {
 		chains, err := r.whole()
 		if err != nil {
@@ -222,8 +225,8 @@ func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 	}
 }
 
-// whole brings missing members into their chains, and returns the chains once all have the
-// topology's members.
+// whole brings missing members into their chains. It returns the chains when all of them have the
+// members that the topology names.
 func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
@@ -244,7 +247,8 @@ func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 					_, err := r.api.Recover(ctx, spec.Name, name)
 					return err
 				})
-				// the error asks for it, because another chain needs the switch's values
+				// The error asks for a restart of the switch, because another chain needs the
+				// switch's values.
 				if err != nil && strings.Contains(err.Error(), "or restart it") && !r.lastMember(name) {
 					i := r.numberOf(name)
 					r.Network.KillSwitch(i)
@@ -259,8 +263,8 @@ func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	return nil, fmt.Errorf("not whole within 40 s: %v: %+v", err, chains)
 }
 
-// lastMember returns whether a chain may have no other member. Killing that member would lose the
-// chain's values, and reads would not be linearizable.
+// lastMember returns whether a switch may be the only member of a chain. If such a switch were
+// killed, the chain's values would be lost, and reads would not be linearizable.
 func (r *adversaryRun) lastMember(sw string) bool {
 	var chains []admin.Chain
 	err := r.try(func(ctx context.Context) (err error) { chains, err = r.api.Chains(ctx); return err })
@@ -295,8 +299,8 @@ func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
 	}
 }
 
-// generation runs the clients on a set of names for a while, and the goroutines that move, remove
-// and add these.
+// generation runs the clients on a set of names for a while. Meanwhile other goroutines move,
+// remove and add these names.
 func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []linearizable.Call) {
 	var mu sync.Mutex
 	add := func(all ...linearizable.Call) {
@@ -344,7 +348,7 @@ func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lineariz
 	return history
 }
 
-// find asks until a controller knows where a name is, or that it does not exist.
+// find repeats a lookup until a controller knows where a name is, or that the name does not exist.
 func (r *adversaryRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -399,8 +403,8 @@ func (r *adversaryRun) removeName(name string, k admin.Key) []linearizable.Call 
 	}
 }
 
-// comeAndGo removes a key and adds it again, repeatedly. Some keys stay away until another
-// controller leads. That one knows only from the record which versions the name has had.
+// comeAndGo removes a key and adds it again, repeatedly. Some keys stay removed until another
+// controller leads, which knows only from its record which versions the name has had.
 func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
@@ -437,7 +441,7 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().
 			UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
-		// a controller completes or undoes an earlier move before it says where the key is
+		// The controller completes or undoes an earlier move before it says where the key is.
 		now, there := r.find(name)
 		if !there {
 			r.Network.T.Errorf("%s was lost by a move", name)
@@ -454,8 +458,8 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 
 // checkNamed checks the history of a generation.
 func checkNamed(t *testing.T, g int, history []linearizable.Call) {
-	// A key that is being moved becomes hidden at one switch after the other. It becomes visible
-	// again if the move fails. In between, an answer without a slot says nothing about the key
+	// During a move, one switch after the other hides the key. If the move fails, the key becomes
+	// visible again. In between, the answer that the key has no slot says nothing about the key
 	// (docs/consistency.md).
 	hidden := func(x linearizable.Call) bool {
 		return x.Absent && slices.ContainsFunc(history, func(m linearizable.Call) bool {

@@ -19,9 +19,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// Tests of members that come back automatically: no operator types a command.
+// The tests in this file check that members come back automatically, without a command of an
+// operator.
 
-// comebackLoad is clients at every host of a network, until the load is ended.
+// comebackLoad is a load of clients at every host of a network.
 type comebackLoad struct {
 	t     *testing.T
 	nw    *lab.Network
@@ -86,7 +87,8 @@ func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most tim
 	return l
 }
 
-// moved switches to another controller, which has taken c's place and is in c now.
+// moved makes the clients use the controller that now is in c, after another controller has
+// replaced it.
 func (l *comebackLoad) moved() { l.admin.Store(l.c.API) }
 
 // end ends the load, checks that no write was lost and that the clients' history is linearizable,
@@ -104,16 +106,16 @@ func (l *comebackLoad) end(from, to time.Time, calls int) {
 		lab.LongestGap(lab.ReadsDone(l.history), from, to))
 }
 
-// whole returns whether a chain has all its members, and they serve.
+// whole returns whether the chain has all its members and serves.
 func whole(c *lab.Controller) bool {
 	ch := c.Chain()
 	return ch.Short() == 0 && ch.Ready
 }
 
-// TestComesBack: the chain gives up a switch that is stopped for a while, one that is killed and
-// restarted, and one that is cut off from the controller. Each becomes a member again without a
-// command. Meanwhile the chain reports that it is short. A switch that an operator has excluded
-// stays out.
+// In TestComesBack, the chain gives up three switches in turn. One is stopped for a while, one is
+// killed and restarted, and one is cut off from the controller. Each must become a member again
+// without a command. Meanwhile the chain must report that a member is missing. A switch that an
+// operator has excluded must stay out.
 func TestComesBack(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { comesBack(t, engine) })
@@ -131,7 +133,7 @@ func comesBack(t *testing.T, engine string) {
 	c := nw.StartController("state.json")
 	c.WaitReady()
 	load := startLoad(t, nw, c, 4, 3*time.Minute)
-	from, taken := time.Now(), 0 // number of failovers so far
+	from, taken := time.Now(), 0 // taken is the number of failovers so far.
 	for i, f := range []struct {
 		what         string
 		begin, after func(sw int)
@@ -141,7 +143,9 @@ func comesBack(t *testing.T, engine string) {
 		{"cut off", func(sw int) { nw.Proxies[sw].SetCut(true) }, func(sw int) { nw.Proxies[sw].SetCut(false) }},
 	} {
 		members := c.Chain().Members
-		name := members[i].Switch // first the head, then a middle switch, then the tail
+		// The first switch is the head, the next one is in the middle, and the last one is the
+		// tail.
+		name := members[i].Switch
 		sw := slices.Index([]string{"", "s1", "s2", "s3"}, name)
 		f.begin(sw)
 		c.WaitUntil(func() bool { return len(c.Chain().Members) == 2 }, "the chain to go on without "+name)
@@ -158,8 +162,8 @@ func comesBack(t *testing.T, engine string) {
 		began := time.Now()
 		c.WaitUntil(func() bool { return whole(c) }, name+" to be a member again")
 		t.Logf("%s was %s, and is a member again %v after it was there", name, f.what, time.Since(began).Round(time.Millisecond))
-		// The switch joins before the tail, unless the machine also lost the other one, so that it
-		// was alone.
+		// The switch must join before the tail. It may only be elsewhere if the machine also lost
+		// the other member, so that the chain had only one member.
 		before := taken
 		taken = strings.Count(c.History(), "chain.failover")
 		if ch := c.Chain(); ch.Members[1].Switch != name && taken <= before+1 || len(ch.Missing) > 0 {
@@ -171,7 +175,7 @@ func comesBack(t *testing.T, engine string) {
 	}
 	c.WaitEvent("chain.full", "")
 
-	// Excluded by an operator.
+	// An operator now excludes a switch.
 	var members []string
 	for _, m := range c.Chain().Members[1:] {
 		members = append(members, m.Switch)
@@ -187,7 +191,8 @@ func comesBack(t *testing.T, engine string) {
 	load.end(from, time.Now(), 200)
 }
 
-// TestComesBackAfterANewController: the record has the lost and the excluded switches.
+// TestComesBackAfterANewController checks that members also come back when the controller is
+// replaced. The new controller must find the lost and the excluded switches in its record.
 func TestComesBackAfterANewController(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -220,9 +225,9 @@ func TestComesBackAfterANewController(t *testing.T) {
 	}
 }
 
-// TestComesBackInOneOfTwoChains: one chain has given up a switch that is still a member of another
-// chain. The switch holds old values of the first chain, and can only be emptied as a whole. So the
-// other chain gives it up for a moment.
+// In TestComesBackInOneOfTwoChains, one chain has given up a switch that is still a member of
+// another chain. The switch still has old values of the first chain, and can only be emptied as a
+// whole. So the other chain must give it up for a moment.
 func TestComesBackInOneOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -264,11 +269,11 @@ func TestComesBackInOneOfTwoChains(t *testing.T) {
 	}
 }
 
-// TestOverload gives a machine four times the work that it can do, for a while. Chains give up and
-// bring in members as necessary, no write is lost, and all chains have their full length within a
-// minute after the overload. `make overload` is the long run, in which processes keep all CPUs
-// busy, so it also slows other tests. By default, only this test's switches are slowed, as by a CPU
-// quota of a cgroup: each is stopped for three quarters of the time.
+// TestOverload gives a machine four times the work that it can do, for a while. Chains may give up
+// members and bring them in again. No write may be lost, and all chains must have their full length
+// within a minute after the overload. `make overload` is the long run, in which processes keep all
+// CPUs busy, so it also slows other tests. By default, only this test's switches are slowed, as a
+// CPU quota of a cgroup would do. Each switch is stopped for three quarters of the time.
 //
 //	NETCRAQ_OVERLOAD_SECONDS  duration of the overload (default 6)
 //	NETCRAQ_OVERLOAD_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp (default interp)
@@ -333,7 +338,7 @@ func overload(t *testing.T, engine, by string, seconds int) {
 		{ID: 4, Name: "side", Members: []int{4, 2}, Lease: surviveLease, Patience: surviveLease / 2, Rejoin: 1000},
 	}}
 	if seconds >= 30 {
-		l.Chains[0].Rejoin, l.Chains[1].Rejoin = 3000, 3000 // the default
+		l.Chains[0].Rejoin, l.Chains[1].Rejoin = 3000, 3000 // 3 s is the default
 	}
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartController("state.json")

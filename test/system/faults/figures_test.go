@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The measurements of TestSurvive, and their presentation.
+// This file has the measurements of TestSurvive, and their presentation.
 
 // figures are the measurements of a run. Times are in milliseconds.
 type figures struct {
@@ -23,10 +23,12 @@ type figures struct {
 	Faults  string `json:"faults"`
 	Lease   int    `json:"leaseMillis"`
 	Calls   int    `json:"calls"`
-	Unknown int    `json:"unknown"` // writes of unknown outcome
+	Unknown int    `json:"unknown"` // number of writes whose outcome is unknown
 	Watched int    `json:"watchedReads"`
-	Done    int    `json:"acknowledgedWrites"` // the last reads must show each of them, or a later write
-	// members lost without a fault, because the machine was too slow for the lease
+	// the last reads must return the value of each of these writes, or of a later write
+	Done int `json:"acknowledgedWrites"`
+	// Unasked counts members that were lost without a fault, because the machine was too slow for
+	// the lease.
 	Unasked int      `json:"lostByThemselves"`
 	Failure []loss   `json:"failures"`
 	Joining []join   `json:"recoveries"`
@@ -40,38 +42,40 @@ type large struct {
 	join
 }
 
-// loss is a switch that was killed or cut off.
+// loss describes the loss of a switch that was killed or cut off.
 type loss struct {
 	Position string `json:"position"` // head, middle, tail or cut off
 	Switch   string `json:"switch"`
-	// The longest times without a completed write (Writes), without a completed read of the load's
-	// clients (Reads), and without an answer of a remaining switch to a reader of a clean key
-	// (Survivors).
+	// These are the longest times without an event. Writes is without a completed write, and Reads
+	// is without a completed read of the load's clients. Survivors is without an answer of a
+	// remaining switch to a reader of a clean key.
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
 	// Machine is the longest time for which a goroutine that only reads the clock did not run. The
-	// network is not to blame for that part.
+	// network does not cause this part of a gap.
 	Machine float64 `json:"machineGapMillis"`
 }
 
-// join is a switch that came back.
+// join describes how a switch came back into the chain.
 type join struct {
-	Switch  string  `json:"switch"`
-	All     float64 `json:"recoveryMillis"`
-	Changed float64 `json:"changedMillis"`    // as clients see it: a refused client retries after a moment
-	Writes  float64 `json:"writePauseMillis"` // as clients see it: a client whose write is refused retries after a moment
-	Machine float64 `json:"machineGapMillis"` // as in loss
+	Switch string  `json:"switch"`
+	All    float64 `json:"recoveryMillis"`
+	// duration of the chain's change as clients see it; a refused client retries after a moment
+	Changed float64 `json:"changedMillis"`
+	// longest pause of writes as clients see it; a refused client retries after a moment
+	Writes  float64 `json:"writePauseMillis"`
+	Machine float64 `json:"machineGapMillis"` // the same as in loss
 }
 
-// Targets in milliseconds. On a busy machine a run may miss them, and reports that. Hard limits are
-// assertions in the test.
+// These are targets in milliseconds. On a busy machine, a run may miss them, and reports that. The
+// test asserts other, hard limits.
 const (
-	aimOutage = 300 // without writes, when a switch fails
-	aimPause  = 5   // without writes, when a switch with 16,384 slots is brought in
+	aimOutage = 300 // time without writes when a switch fails
+	aimPause  = 5   // time without writes when a switch with 16,384 slots is brought in
 )
 
-// middle returns the median of a figure, and largest its maximum.
+// middle returns the median of a figure. The function largest returns its maximum.
 func middle[T any](of []T, figure func(T) float64) float64 {
 	all := figuresOf(of, figure)
 	return all[len(all)/2]
@@ -158,7 +162,7 @@ func mergeFigures(t *testing.T, folder string, engines []string) {
 	for _, e := range engines {
 		b, err := os.ReadFile(filepath.Join(folder, "survive-"+e+".json"))
 		if err != nil {
-			continue // skipped; the output has the reason
+			continue // this engine was skipped; the output has the reason
 		}
 		var f figures
 		if err := json.Unmarshal(b, &f); err != nil {

@@ -36,7 +36,7 @@ import (
 // envGateways sets the duration of TestGateways, as a Go duration.
 const envGateways = "NETCRAQ_LINEARIZABLE"
 
-// hits counts the reads that the network answered, for all gateways.
+// hits counts the reads that the switches answered, for all gateways.
 type hits struct {
 	*hotkeys.Metrics
 	n *atomic.Int64
@@ -44,14 +44,15 @@ type hits struct {
 
 func (h hits) Hit() { h.n.Add(1) }
 
-// etcdGateway is a gateway's key-value service, whose packets a host sends.
+// etcdGateway is the key-value service of a gateway. A host sends the gateway's packets to the
+// switches.
 type etcdGateway struct {
 	*guarded.Server
 	kill   func()
 	prompt *atomic.Int64 // reads that the gateway answered without waiting
 }
 
-// Range reads in the same way as the relay.
+// Range answers a read in the same way as the gateway's relay does.
 func (g *etcdGateway) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if answer, ok := g.RangeNow(r); ok {
 		g.prompt.Add(1)
@@ -103,7 +104,7 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	}), prompt: prompt}
 	var once sync.Once
 	g.kill = func() {
-		once.Do(func() { // as a crash would, without a shutdown
+		once.Do(func() { // This ends the gateway as a crash would, without a shutdown.
 			c.Close()
 			etcd.Close()
 			work.Close()
@@ -115,22 +116,23 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	return g
 }
 
-// faultsEach is the number of faults in each round of TestGateways: a switch, a gateway and a
+// faultsEach is the number of faults in each round of TestGateways. A switch, a gateway and a
 // member of etcd fail, in any order.
 const faultsEach = 3
 
 // tally is the sum over all rounds of TestGateways.
 type tally struct {
 	rounds, operations, unanswered, moves int
-	hits                                  int64 // reads that the network answered
-	after                                 int64 // those after the last fault of a round
-	prompt                                int64 // those that were answered without waiting
+	hits                                  int64 // reads that the switches answered
+	// reads that the switches answered after the last fault of a round
+	after  int64
+	prompt int64 // reads that the switches answered without waiting
 }
 
-// TestGateways: two gateways in front of an etcd of three members read and write keys, which are
+// In TestGateways, two gateways in front of an etcd of three members read and write keys, which are
 // placed in real switches and removed again. Meanwhile one gateway, one switch and one etcd member
-// fail. The gateway gets a successor, and the member comes back. The clients' history must be
-// linearizable in keys, values, versions and revisions. `make gateways` is the long run.
+// fail. A new gateway replaces the failed one, and the etcd member comes back. The clients' history
+// must be linearizable in keys, values, versions and revisions. `make gateways` is the long run.
 func TestGateways(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -152,8 +154,8 @@ func TestGateways(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds: %d operations, %d of them without an answer; the network answered %d reads, %d of them after the faults, %d without waiting; %d placements and removals", sum.rounds, sum.operations, sum.unanswered, sum.hits, sum.after, sum.prompt, sum.moves)
-	// In a single round on a busy machine, the network may answer no read after two of its three
-	// switches have failed, because a read that takes 5 ms goes to etcd.
+	// In a single round on a busy machine, the switches may answer no read after two of three
+	// switches have failed, because etcd answers a read if a switch takes more than 5 ms.
 	if sum.operations < 20 || sum.moves == 0 || sum.hits == 0 || sum.rounds > 2 && sum.after == 0 {
 		t.Error("too little happened")
 	}
@@ -161,14 +163,16 @@ func TestGateways(t *testing.T) {
 
 func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	etcd := etcdtest.New(t, 3, etcdtest.Options{})
-	var members []*lab.Proxy // their connections break when their member fails, as a process's do
+	// When a member fails, the test breaks the connections of its proxy, as the end of a process
+	// would do.
+	var members []*lab.Proxy
 	var endpoints []string
 	for _, e := range etcd.Endpoints() {
 		p := lab.StartProxy(t, strings.TrimPrefix(e, "http://"))
 		members, endpoints = append(members, p), append(endpoints, "http://"+p.Addr)
 	}
 	l := lab.Line(3, 1000)
-	l.Links = append(l.Links, [2]int{3, 1}) // a second path around each switch
+	l.Links = append(l.Links, [2]int{3, 1}) // These links make a second path around each switch.
 	l.Chains[0].Patience = 300
 	l.Profile = wire.Profile1024
 	nw := lab.NewNetwork(t, "auto", l)
@@ -233,9 +237,9 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 			return what
 		},
 	}
-	// One fault in each third of the time between the first and the last seventh, at its beginning
-	// or somewhat later. Each fault is over before the next. Their order differs from round to
-	// round.
+	// The time between the first and the last seventh of the round is divided into three parts. One
+	// fault begins in each part, at the part's beginning or somewhat later. Each fault is over
+	// before the next one begins. The order of the faults differs from round to round.
 	begun := time.Now()
 	died := make([]string, 0, faultsEach)
 	for n, f := range random.Perm(faultsEach) {
@@ -272,8 +276,8 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	sum.after += hit.Load() - before
 }
 
-// move places a key, or removes it if etcd or the switches have any part of it. If the answer to a
-// move was lost, the move may be half done, and the next move of the key completes it.
+// move places a key, or removes the key if etcd or the switches have any part of it. If the answer
+// to a move was lost, the move may be half done. The next move of the key completes it.
 func move(ctx context.Context, network *admin.Client, registry placement.Store, key string) error {
 	entries, _, _, err := registry.List(ctx)
 	if err != nil {
@@ -304,7 +308,7 @@ func move(ctx context.Context, network *admin.Client, registry placement.Store, 
 		}
 		return fmt.Errorf("no member says in which version the slot of %q was made: %+v", key, made)
 	}
-	if len(slots) > 0 { // remove from the switches first
+	if len(slots) > 0 { // Remove the key from the switches first.
 		if err := network.RemoveKey(ctx, "main", "etcd:"+key); err != nil {
 			return err
 		}

@@ -14,10 +14,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestMixedVersions upgrades a network under load from the last release to this tree, part by part,
-// and back: the controller (whose state file both versions read), each switch, and the command
-// line. Between the steps, parts of both releases work together. No write may be lost, and the
-// clients' history must be linearizable. The test logs the longest wait of each step.
+// TestMixedVersions upgrades a network under load from the last release to this version, and then
+// downgrades it. It replaces the controller (whose state file both versions read), each switch, and
+// the command line, one after the other. Between the steps, parts of both releases work together.
+// No write may be lost, and the clients' history must be linearizable. The test logs the longest
+// wait of each step.
 func TestMixedVersions(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "./cmd/netcraqctl")
 	for _, engine := range []string{"interp", "auto"} {
@@ -25,9 +26,9 @@ func TestMixedVersions(t *testing.T) {
 	}
 }
 
-// upgradeRing is three switches in a ring, with one chain over all of them. Its lease outlasts the
-// replacement of a controller, so reads continue meanwhile. Members leave the chain before they are
-// replaced.
+// upgradeRing returns a layout of three switches in a ring, with one chain over all of them. The
+// chain's leases outlast the replacement of a controller, so reads continue meanwhile. Members
+// leave the chain before they are replaced.
 func upgradeRing() lab.Layout {
 	l := lab.Line(3, 4000)
 	l.Links = append(l.Links, [2]int{3, 1})
@@ -42,15 +43,15 @@ func upgradeTopology(nw *lab.Network) (file string) {
 	})
 }
 
-// replaceController stops a controller, and starts another program with its state file. *c becomes
-// the new process's value.
+// replaceController stops a controller, and starts another controller program with the same state
+// file. *c then describes the new process.
 func replaceController(nw *lab.Network, c *lab.Controller, program, topology string) {
 	c.Stop()
 	next := nw.RunController(program, topology, "state.json")
 	c.API, c.Stop = next.API, next.Stop
 }
 
-// span is a step of an upgrade, and its time.
+// span is a step of an upgrade, with its start and end.
 type span struct {
 	what     string
 	from, to time.Time

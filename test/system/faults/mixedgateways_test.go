@@ -29,11 +29,12 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestMixedGateways upgrades two gateways and a controller from the last release to this tree, one
-// after the other, and back. Meanwhile etcd's clients read and write, and keys are placed in the
-// network and removed. Between the steps, gateways of both releases serve the same etcd and chain,
-// with a controller of either release. The clients' history must be linearizable in keys, values,
-// versions and revisions. The test logs the longest wait of each step.
+// TestMixedGateways upgrades two gateways and a controller from the last release to this version,
+// one after the other, and then downgrades them. Meanwhile etcd's clients read and write, and keys
+// are placed in the switches and removed. Between the steps, gateways of both releases serve the
+// same etcd and chain, with a controller of either release. The clients' history must be
+// linearizable in keys, values, versions and revisions. The test logs the longest wait of each
+// step.
 func TestMixedGateways(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./etcd-monitor/cmd/etcd-monitor")
 	if lab.InNamespace(t) {
@@ -49,13 +50,13 @@ type asked struct {
 	*answers
 }
 
-// answers are the times of the answers to reads and writes.
+// answers has the times of the answers to reads and writes.
 type answers struct {
 	mu            sync.Mutex
-	reads, writes []int64 // Unix nanoseconds, in order
+	reads, writes []int64 // Unix times in nanoseconds, in order
 }
 
-// call makes one request, at the rate of a busy client.
+// call makes one request. Callers repeat it at the rate of a busy client.
 func call[Q, A any](ctx context.Context, g *asked, to *[]int64, q Q, do func(Q) (A, error)) (A, error) {
 	time.Sleep(5 * time.Millisecond)
 	a, err := do(q)
@@ -64,7 +65,7 @@ func call[Q, A any](ctx context.Context, g *asked, to *[]int64, q Q, do func(Q) 
 		*to = append(*to, time.Now().UnixNano())
 		g.mu.Unlock()
 	} else if ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond) // the gateway is being replaced
+		time.Sleep(20 * time.Millisecond) // wait, because the gateway is being replaced
 	}
 	return a, err
 }
@@ -93,10 +94,10 @@ func (g *asked) Compact(ctx context.Context, q *pb.CompactionRequest) (*pb.Compa
 	return g.KVClient.Compact(ctx, q)
 }
 
-// networkReads matches the metric of the reads that the network answered.
+// networkReads matches the metric that counts the reads that switches answered.
 var networkReads = regexp.MustCompile(`(?m)^etcd_monitor_reads_total\{.*"network".*\} (\S+)$`)
 
-// hitsOf returns the number of reads that the network has answered for a gateway.
+// hitsOf returns the number of reads that switches have answered for a gateway.
 func hitsOf(t *testing.T, address string) float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -171,7 +172,7 @@ func mixedGateways(t *testing.T) {
 	start(0, old)
 	start(1, old)
 
-	// A client that cannot connect has written nothing.
+	// If a client cannot connect, its write was not executed.
 	h := histories.New(func(err error) bool {
 		return strings.Contains(err.Error(), "nothing was written") || strings.Contains(err.Error(), "Error while dialing")
 	})
@@ -184,7 +185,8 @@ func mixedGateways(t *testing.T) {
 	}
 	var moves atomic.Int64
 	registry := placement.Store{KV: etcdtest.Client(t, etcd.Endpoints()...), Prefix: placement.DefaultPrefix}
-	network := c.API // all controllers of a network have the same address
+	// All controllers of a network have the same admin address, so one client reaches all of them.
+	network := c.API
 	wg.Go(func() {
 		random := rand.New(rand.NewPCG(1, 9))
 		for ctx.Err() == nil {
@@ -199,7 +201,7 @@ func mixedGateways(t *testing.T) {
 		t.Helper()
 		begin := time.Now()
 		do()
-		// Both gateways must get answers from the network.
+		// Switches must answer reads of both gateways.
 		was := [2]float64{hitsOf(t, there[0]+":2382"), hitsOf(t, there[1]+":2382")}
 		poll.Until(t, 60*time.Second, what+": the network answers reads of both gateways", func() bool {
 			return hitsOf(t, there[0]+":2382") > was[0] && hitsOf(t, there[1]+":2382") > was[1]

@@ -19,11 +19,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestMixedNodes upgrades node API servers, by hand-over and by a restart, and then the controller,
-// from the last release to this tree, and back. Meanwhile programs with the client library of
-// either release increment one key through two servers. No increment may be lost, no number may be
-// returned twice, and no program may read less than it has counted. The test logs the longest wait
-// of each step.
+// TestMixedNodes upgrades node API servers and then the controller from the last release to this
+// version, and then downgrades them. One server hands its sockets over to its successor, and
+// another one is restarted. Meanwhile programs with the client library of either release increment
+// one key through two servers. No increment may be lost, no number may be returned twice, and no
+// program may read a number below its own last result. The test logs the longest wait of each step.
 func TestMixedNodes(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./nodeapi/cmd/netcraq-sidecar",
 		"./test/system/lab/nodeprogram")
@@ -32,7 +32,7 @@ func TestMixedNodes(t *testing.T) {
 	}
 }
 
-// counted is the result of a program (test/system/lab/nodeprogram).
+// counted is the output of a program (test/system/lab/nodeprogram).
 type counted struct {
 	Numbers, Writes, Reads []int64
 	Unknown, Refused       int
@@ -104,7 +104,7 @@ func mixedNodes(t *testing.T) {
 			former := servers[0]
 			start(0, r, "--take-over")
 			select {
-			case <-former.Ended: // it has handed its sockets over
+			case <-former.Ended: // The former server has handed its sockets over.
 			case <-time.After(30 * time.Second):
 				t.Fatalf("%s: the former server has not ended", what)
 			}

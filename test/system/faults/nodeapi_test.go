@@ -23,32 +23,33 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestNodeAPI: programs use the node API at two nodes during faults. The nodes' servers are killed
-// or stopped, members of chains are killed or cut off and brought in again, the leading one of two
-// controllers is killed or stopped, keys are moved from chain to chain, and cables lose, double and
-// reorder frames, all at once. Afterwards these must hold:
+// In TestNodeAPI, programs use the node API at two nodes during faults. All of these faults happen
+// at the same time: the nodes' servers are killed or stopped; members of chains are killed or cut
+// off, and brought in again; the leading controller of two is killed or stopped; keys are moved
+// from chain to chain; and cables lose, double and reorder frames. Afterwards these conditions must
+// hold:
 //
 //   - the programs' history of keys is linearizable, including versions, over all moves, and no
 //     acknowledged write is lost;
-//   - no lock had two holders with one token, tokens grew, and a counter that the tokens guard lost
-//     no increment (nodelocks_test.go). The same holds for leaders, whom all programs see in this
-//     order, and never more permits were held than a semaphore has (nodeelections_test.go,
-//     nodesemaphores_test.go);
+//   - no lock had two holders with the same token, tokens grew, and a counter that the tokens guard
+//     lost no increment (nodelocks_test.go). The same holds for leaders, and all programs see the
+//     leaders in the order of their tokens (nodeelections_test.go). No semaphore had more holders
+//     than permits (nodesemaphores_test.go);
 //   - no program received an instance of a service that had been gone for longer than its time to
 //     live (nodeservices_test.go);
-//   - watchers saw growing versions, only written values, and in the end the newest
+//   - watchers saw growing versions and only written values, and in the end the newest version
 //     (nodewatches_test.go).
 //
 // The test does not depend on speed: its time limits are generous. `make nodeapi-histories` is the
-// long run. NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive, and NETCRAQ_SURVIVE_CALM
-// omits all faults.
+// long run. The variables NETCRAQ_SURVIVE_ENGINES and _SECONDS have the same meaning as for
+// TestSurvive. NETCRAQ_SURVIVE_CALM omits all faults.
 func TestNodeAPI(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { nodeAPI(t, engine) })
 	}
 }
 
-// nodeNamespace is the namespace of all its keys.
+// nodeNamespace is the namespace of all keys in TestNodeAPI.
 const nodeNamespace = "shop"
 
 // nodeRun is one run of TestNodeAPI.
@@ -56,15 +57,15 @@ type nodeRun struct {
 	adversaryRun
 	servers  []*lab.NodeServer
 	programs []*node.Client
-	killed   atomic.Int64 // servers
-	stopped  atomic.Int64 // servers
-	moved    atomic.Int64 // keys
-	taken    atomic.Int64 // locks
-	elected  atomic.Int64 // leaders elected
-	permits  atomic.Int64 // permits acquired
-	sighted  atomic.Int64 // leaders, in answers to queries
-	served   atomic.Int64 // instances of services, in answers to queries
-	told     atomic.Int64 // events of watches
+	killed   atomic.Int64 // number of killed servers
+	stopped  atomic.Int64 // number of stopped servers
+	moved    atomic.Int64 // number of moved keys
+	taken    atomic.Int64 // number of acquired locks
+	elected  atomic.Int64 // number of elected leaders
+	permits  atomic.Int64 // number of acquired permits
+	sighted  atomic.Int64 // number of leaders in answers to queries
+	served   atomic.Int64 // number of service instances in answers to queries
+	told     atomic.Int64 // number of events of watches
 }
 
 func nodeAPI(t *testing.T, engine string) {
@@ -98,7 +99,7 @@ func nodeAPI(t *testing.T, engine string) {
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			p.Close(ctx) // what it holds ends with the network
+			p.Close(ctx) // Locks that this client still holds end with the network.
 		})
 		r.programs = append(r.programs, p)
 	}
@@ -112,7 +113,7 @@ func nodeAPI(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	// A busy machine continues without faults until enough calls were made.
+	// On a busy machine, the test continues without faults until enough calls were made.
 	enough := func() bool {
 		return calls >= 200 && r.taken.Load() >= 3 && r.elected.Load() >= 3 && r.permits.Load() >= 3 &&
 			r.sighted.Load() >= 20 && r.served.Load() >= 20 && r.told.Load() >= 20
@@ -146,7 +147,8 @@ func nodeAPI(t *testing.T, engine string) {
 		"leading controller was killed": &r.done[controllerKilled]} {
 		switch {
 		case calm || n.Load() > 0:
-		case duration < time.Minute: // a busy machine may have no time for one of each
+		case duration < time.Minute:
+			// In a short run, a busy machine may not have time for each kind of fault.
 			t.Logf("no %s in this short run", what)
 		default:
 			t.Errorf("too little has happened, this says little: no %s", what)
@@ -155,8 +157,9 @@ func nodeAPI(t *testing.T, engine string) {
 	r.reportNews()
 }
 
-// disturbServers kills the nodes' servers and restarts them, or stops one for about the time that
-// its sessions and the leases of locks last. A stopped server then continues with its old requests.
+// disturbServers kills the nodes' servers and restarts them. It also stops a server for about as
+// long as the server's sessions and the leases of locks last. When a stopped server continues, it
+// handles old requests.
 func (r *nodeRun) disturbServers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
 		s := r.servers[random.IntN(len(r.servers))]
@@ -174,7 +177,7 @@ func (r *nodeRun) disturbServers(random *rand.Rand) {
 	}
 }
 
-// nodeKeys are the keys of a generation: some hold any values, some hold numbers.
+// nodeKeys are the keys in a generation. Some have arbitrary values, others have numbers.
 type nodeKeys struct {
 	generation int
 	names      []string
@@ -243,7 +246,7 @@ func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call)
 	r.permits.Add(int64(len(semaphore.holds())))
 	r.sighted.Add(int64(len(election.sightings)))
 	r.served.Add(int64(service.told))
-	// The final state, which all nodes must agree on.
+	// newest has the final versions, on which all nodes must agree.
 	newest := make([]wire.Version, len(keys.names))
 	for i, p := range r.programs[:len(r.servers)] {
 		for which := range keys.names {
@@ -263,7 +266,7 @@ func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call)
 	return history
 }
 
-// useKeys makes calls until end.
+// useKeys makes calls on the keys of a generation until end.
 func (r *nodeRun) useKeys(p *node.Client, program int, keys nodeKeys, end time.Time) (history []linearizable.Call) {
 	random := rand.New(rand.NewPCG(uint64(keys.generation), uint64(program)))
 	seen := make([]wire.Version, len(keys.names))
@@ -290,8 +293,9 @@ func (r *nodeRun) useKeys(p *node.Client, program int, keys nodeKeys, end time.T
 	return history
 }
 
-// callNode makes one of the API's calls. It returns whether the call may have had an effect or an
-// answer. An error is one that must not occur.
+// callNode makes one call of the node API, of the given kind. It returns whether the call got an
+// answer or may have had an effect. It returns an error if the call failed in a way that must not
+// occur.
 func callNode(ctx context.Context, p *node.Client, key string, number bool, kind int, x *linearizable.Call) (
 	executed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -332,7 +336,8 @@ func callNode(ctx context.Context, p *node.Client, key string, number bool, kind
 		}
 		x.Unknown = true
 		return true, nil
-	case node.CodeUnavailable, node.CodeTimeout, node.CodeDraining: // the call had no effect
+	case node.CodeUnavailable, node.CodeTimeout, node.CodeDraining:
+		// With these codes, the call had no effect.
 		return false, nil
 	}
 	if err != nil {
@@ -360,7 +365,8 @@ func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
 		if !time.Now().Before(end) {
 			return
 		}
-		_ = r.try(func(ctx context.Context) error { // there may be no leader, or a chain may lack a member
+		// The move may fail, because there may be no leader, or a chain may lack a member.
+		_ = r.try(func(ctx context.Context) error {
 			k, err := r.api.Lookup(ctx, name)
 			if err != nil {
 				return err

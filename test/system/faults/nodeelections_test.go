@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// nodeElection is an election with candidates, and the answers to programs that asked for its
+// nodeElection records an election. It has the candidates, and the answers to queries for the
 // leader.
 type nodeElection struct {
 	*nodeContest
@@ -22,7 +22,7 @@ type nodeElection struct {
 
 	mu        sync.Mutex
 	stood     map[string]bool   // all values that candidates used
-	values    map[uint64]string // of elected leaders, by token
+	values    map[uint64]string // values of the elected leaders, by token
 	sightings []sighting
 }
 
@@ -40,10 +40,11 @@ func newElection(t *testing.T, name string) *nodeElection {
 	return e
 }
 
-// campaign campaigns with a unique value.
+// campaign campaigns for leadership with a unique value.
 func (e *nodeElection) campaign(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error) {
 	e.mu.Lock()
-	value := strconv.FormatInt(int64(len(e.stood)), 36) // the smallest profile has room for 6 bytes
+	// short, because the smallest profile has room for 6 bytes
+	value := strconv.FormatInt(int64(len(e.stood)), 36)
 	e.stood[value] = true
 	e.mu.Unlock()
 	held, err := p.Campaign(ctx, e.name, value, opts...)
@@ -55,7 +56,7 @@ func (e *nodeElection) campaign(ctx context.Context, p *node.Client, opts ...nod
 	return held, err
 }
 
-// look queries the leader, until end.
+// look repeatedly queries the leader, until end.
 func (e *nodeElection) look(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
 		ctx, cancel := context.WithTimeout(e.t.Context(), 3*time.Second)
@@ -73,9 +74,10 @@ func (e *nodeElection) look(p *node.Client, random *rand.Rand, end time.Time) {
 	}
 }
 
-// check returns what is impossible in the holds, as for a lock, and in the sightings.
+// check returns errors for everything that is impossible in the records of holders, as for a lock,
+// and in the answers to queries.
 func (e *nodeElection) check() []error {
-	errs := e.lead.check() // also sorts the holds by token
+	errs := e.lead.check() // This call also sorts the holds by token.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lead.mu.Lock()
@@ -86,7 +88,8 @@ func (e *nodeElection) check() []error {
 			s.ended.Sub(s.begun), fmt.Sprintf(format, args...)))
 	}
 	byEnd := slices.SortedFunc(slices.Values(e.sightings), func(a, b sighting) int { return a.ended.Compare(b.ended) })
-	seen, newest := 0, uint64(0) // the newest token in an earlier answer
+	// seen is an index, and newest is the newest token in an earlier answer.
+	seen, newest := 0, uint64(0)
 	for _, s := range e.sightings {
 		for ; seen < len(byEnd) && byEnd[seen].ended.Before(s.begun); seen++ {
 			newest = max(newest, byEnd[seen].leader.Token)
@@ -99,7 +102,8 @@ func (e *nodeElection) check() []error {
 			case known && value != s.leader.Value:
 				wrong(s, "who was elected with that token had the value %q", value)
 			case !known:
-				e.values[token] = s.leader.Value // other answers about this token must agree
+				// other answers with this token must have the same value
+				e.values[token] = s.leader.Value
 			}
 			if token < newest {
 				wrong(s, "a leader with the token %d was seen before", newest)
@@ -121,12 +125,13 @@ func (e *nodeElection) check() []error {
 	return errs
 }
 
-// TestNodeElection: check finds leaders that are not elected.
+// TestNodeElection checks that the method check reports leaders that were not elected.
 func TestNodeElection(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	over := make(chan struct{})
 	close(over)
-	// a leads from 10 to 20 and resigns; b leads from 30 on, with a lease until 1000.
+	// Candidate a leads from time 10 to 20 and resigns. Candidate b leads from time 30 on, with a
+	// lease until 1000.
 	election := func() *nodeElection {
 		e := newElection(t, "e")
 		e.stood = map[string]bool{"a": true, "b": true, "c": true}

@@ -14,42 +14,43 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeContest is an object that programs compete for: a lock, a leadership or the permits of a
-// semaphore.
+// nodeContest is an object for which programs compete. It is a lock, a leadership or a semaphore.
 type nodeContest struct {
 	t    *testing.T
-	what string // for messages
+	what string // kind of the object, for error messages
 	take func(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error)
-	// lock returns, for a token, the object that has one holder at a time; for a semaphore, one of
-	// its permits.
+	// lock returns the object to which a token belongs. The object has one holder at a time. For a
+	// semaphore, it is one of the permits.
 	lock func(token uint64) *nodeLock
 }
 
 // nodeLock is an object with one holder at a time, and the counter that it guards. The counter is
-// kept elsewhere, and refuses a token that is older than one it has seen. Each holder reads the
+// in another storage, which refuses a token if it has seen a newer one. Each holder reads the
 // counter and writes it back incremented by 1. So an increment is lost only if two holders have the
 // same token.
 type nodeLock struct {
-	name string // for messages
+	name string // name of the object, for error messages
 
 	mu       sync.Mutex
 	holds    []*nodeHold
-	newest   uint64 // newest token
+	newest   uint64 // the newest token that the counter has seen
 	count    int
-	accepted int // increments accepted
+	accepted int // number of increments that the counter has accepted
 	refused  int
 }
 
-// nodeHold is one hold of a nodeLock.
+// nodeHold records that a program held a nodeLock.
 type nodeHold struct {
 	token        uint64
-	begun, taken time.Time // of the call that acquired it
-	lapses       time.Time // earliest end of a lease that nothing keeps alive; otherwise zero
-	released     time.Time // by then it was surely released; zero: unknown
-	lost         <-chan struct{}
+	begun, taken time.Time // start and end of the call that acquired the lock
+	// if nothing keeps the lease alive, the earliest time at which the lease can end; otherwise
+	// zero
+	lapses   time.Time
+	released time.Time // time after which the lock was certainly released; zero if unknown
+	lost     <-chan struct{}
 }
 
-// lockTTL is the duration of a lease that nothing keeps alive.
+// lockTTL is the time to live of a lease that nothing keeps alive.
 const lockTTL = time.Second
 
 // contestForLock returns a contest for a lock.
@@ -73,7 +74,7 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
 	opts := []node.Option{node.Wait(2 * time.Second)}
-	abandons := random.IntN(10) == 0 // like a program that crashes
+	abandons := random.IntN(10) == 0 // this is like a crash of the program
 	h := &nodeHold{begun: time.Now()}
 	if abandons {
 		h.lapses = h.begun.Add(lockTTL)
@@ -96,7 +97,8 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	if err != nil {
 		c.t.Error(err)
 	}
-	if before != nil { // on a busy machine, its holder may learn of the loss late
+	if before != nil {
+		// On a busy machine, the previous holder may learn late that it has lost the lock.
 		select {
 		case <-before.lost:
 		case <-time.After(20 * time.Second):
@@ -111,14 +113,16 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	if abandons {
 		return
 	}
-	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) { // it closes Lost at once
+	// Release closes the channel Lost at once.
+	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) {
 		l.mu.Lock()
 		h.released = time.Now()
 		l.mu.Unlock()
 	}
 }
 
-// last acquires the object once more, within a generous time, because all earlier holders are gone.
+// last acquires the object once more. All earlier holders are gone, so it must succeed within a
+// generous time limit.
 func (c *nodeContest) last(p *node.Client) {
 	poll.Nil(c.t, 90*time.Second, c.what+" is taken when nobody else wants it", func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
@@ -131,7 +135,8 @@ func (c *nodeContest) last(p *node.Client) {
 	})
 }
 
-// mayFail returns whether a call failed. It reports an error if the call must not fail in that way.
+// mayFail returns whether a call failed. If the error is not of a kind that may occur, it also
+// fails the test.
 func mayFail(t *testing.T, what string, err error) bool {
 	switch node.CodeOf(err) {
 	case node.CodeNotHeld, node.CodeOutcomeUnknown, node.CodeUnavailable, node.CodeTimeout, node.CodeLeaseGone,
@@ -144,8 +149,8 @@ func mayFail(t *testing.T, what string, err error) bool {
 	return err != nil
 }
 
-// enter records a hold. It returns the previous hold, if that one's holder did not know of its end
-// by then. It returns an error if the previous hold cannot have ended.
+// enter records a hold. If the previous holder does not know yet that its hold has ended, enter
+// returns the previous hold. If the previous hold cannot have ended yet, it returns an error.
 func (l *nodeLock) enter(h *nodeHold) (*nodeHold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +199,7 @@ func (l *nodeLock) write(token uint64, n int) {
 	l.accepted++
 }
 
-// check returns what is impossible in the record of the lock.
+// check returns errors for everything in the lock's record that is impossible.
 func (l *nodeLock) check() (errs []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +211,7 @@ func (l *nodeLock) check() (errs []error) {
 		if i > 0 && l.holds[i-1].token == h.token {
 			errs = append(errs, fmt.Errorf("it was held twice with the token %d", h.token))
 		}
-		for _, later := range l.holds[i+1:] { // sorted by token
+		for _, later := range l.holds[i+1:] { // the holds are sorted by token
 			if later.taken.Before(h.begun) {
 				errs = append(errs, fmt.Errorf("the token %d was given before %d was asked for", later.token, h.token))
 			}
@@ -215,7 +220,7 @@ func (l *nodeLock) check() (errs []error) {
 	return errs
 }
 
-// TestNodeLock: check finds violations.
+// TestNodeLock checks that the method check reports violations.
 func TestNodeLock(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	open, over := make(chan struct{}), make(chan struct{})
@@ -233,7 +238,7 @@ func TestNodeLock(t *testing.T) {
 			t.Errorf("the token %d was refused", h.token)
 		}
 	}
-	good.write(7, 17) // late, so the counter refuses it
+	good.write(7, 17) // this write is late, so the counter refuses it
 	if errs := good.check(); len(errs) != 0 || good.refused != 1 || good.count != 3 {
 		t.Error(errs, good.refused, good.count)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// nodeSemaphore is a semaphore whose permits programs compete for. The protected resource
-// identifies a permit by the lowest bits of its token, and refuses old tokens of each permit. So
-// with fencing, the number of holders never exceeds the number of permits.
+// nodeSemaphore is a semaphore. Programs compete for its permits. The protected resource identifies
+// a permit by the lowest bits of the permit's token, and refuses old tokens of each permit. So the
+// number of holders that the resource accepts never exceeds the number of permits.
 type nodeSemaphore struct {
 	*nodeContest
 	count int
@@ -45,7 +45,7 @@ func (s *nodeSemaphore) permit(token uint64) *nodeLock {
 	return s.permits[which]
 }
 
-// holds returns the holds of all permits.
+// holds returns the records of all holders of all permits.
 func (s *nodeSemaphore) holds() (all []*nodeHold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *nodeSemaphore) holds() (all []*nodeHold) {
 	return all
 }
 
-// check returns what is impossible in the record of the semaphore.
+// check returns errors for everything in the semaphore's record that is impossible.
 func (s *nodeSemaphore) check() (errs []error) {
 	s.mu.Lock()
 	for _, which := range slices.Sorted(maps.Keys(s.permits)) {
@@ -67,8 +67,8 @@ func (s *nodeSemaphore) check() (errs []error) {
 		errs = append(errs, s.permits[which].check()...)
 	}
 	s.mu.Unlock()
-	// The same check without tokens: a holder without a keep-alive surely held its permit for a
-	// while.
+	// This check does not use tokens. After its lease was last renewed, a holder certainly held its
+	// permit for a while.
 	all := s.holds()
 	for _, h := range all {
 		others := 0
@@ -85,7 +85,7 @@ func (s *nodeSemaphore) check() (errs []error) {
 	return errs
 }
 
-// TestNodeSemaphore: check finds too many holders.
+// TestNodeSemaphore checks that the method check reports too many holders.
 func TestNodeSemaphore(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	over := make(chan struct{})

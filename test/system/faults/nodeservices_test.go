@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeService is a service whose instances come and go, and the answers to programs that asked for
-// its instances.
+// nodeService records a service. It has the instances, which come and go, and the answers to
+// queries for the instances.
 type nodeService struct {
 	t    *testing.T
 	name string
@@ -27,11 +27,12 @@ type nodeService struct {
 // nodeInstance is an instance of the service.
 type nodeInstance struct {
 	address string
-	begun   time.Time // of its registration
-	// gone is a time by which the instance was surely not kept alive any more: after its program's
-	// last answer. Zero: it is alive, or that is unknown.
+	begun   time.Time // when the registration began
+	// gone is a time after which the instance was certainly not kept alive any more. It is after
+	// the last answer to the instance's program. It is zero if the instance may be alive.
 	gone time.Time
-	// left is a time by which it was surely deregistered. Zero: never.
+	// left is a time after which the instance was certainly not registered. It is zero if the
+	// instance was not deregistered.
 	left time.Time
 }
 
@@ -41,7 +42,7 @@ type serviceAnswer struct {
 	instances    []node.Instance
 }
 
-// serviceTTL is long enough for a node that learns late of an instance to list it, too.
+// serviceTTL is so long that a node still lists an instance of which it learns late.
 const serviceTTL = 4 * time.Second
 
 func newService(t *testing.T, name string) *nodeService {
@@ -70,7 +71,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 	s.mu.Unlock()
 	registered, err := p.RegisterService(ctx, s.name, address, node.Named(name), node.WithLease(lease.ID))
 	if mayFail(s.t, "registering an instance", err) {
-		return // it may be registered, but nothing keeps it alive
+		return // the instance may be registered, but nothing keeps it alive
 	}
 	for n := 1 + random.IntN(4); n > 0 && time.Now().Before(end); n-- {
 		time.Sleep(time.Duration(random.Int64N(int64(serviceTTL / 4))))
@@ -78,19 +79,19 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 		switch node.CodeOf(err) {
 		case "":
 			s.mu.Lock()
-			i.gone = time.Now() // unless it continues
+			i.gone = time.Now() // this is reset below if the instance continues
 			s.mu.Unlock()
 			continue
 		case node.CodeLeaseGone:
-			return // what is known already still holds
+			return // gone and left keep their values
 		}
 		s.mu.Lock()
-		i.gone = time.Time{} // the call may be executed late
+		i.gone = time.Time{} // the registration may be executed late
 		s.mu.Unlock()
 		mayFail(s.t, "keeping an instance alive", err)
 	}
 	if random.IntN(2) == 0 {
-		return // like a program that crashes
+		return // this is like a crash of the program
 	}
 	if !mayFail(s.t, "taking an instance back", registered.Deregister(ctx)) {
 		s.mu.Lock()
@@ -99,7 +100,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 	}
 }
 
-// call queries the instances, until end.
+// call repeatedly queries the instances of the service, until end.
 func (s *nodeService) call(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
 		_ = s.ask(p)
@@ -124,7 +125,7 @@ func (s *nodeService) ask(p *node.Client) error {
 	return nil
 }
 
-// last waits until no instance is listed any more, because nothing keeps one alive.
+// last waits until no instance is listed any more. At that time, nothing keeps an instance alive.
 func (s *nodeService) last(p *node.Client) {
 	poll.Nil(s.t, 90*time.Second, "no instance of "+s.name+" is told of when none is left", func() error {
 		if err := s.ask(p); err != nil {
@@ -139,7 +140,8 @@ func (s *nodeService) last(p *node.Client) {
 	})
 }
 
-// check returns the instances that no answer may contain.
+// check returns errors for instances that an answer contains although they cannot have existed at
+// that time.
 func (s *nodeService) check() (errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +150,8 @@ func (s *nodeService) check() (errs []error) {
 		twice := map[string]bool{}
 		for _, told := range a.instances {
 			wrong := func(format string, args ...any) {
-				if kind := told.Instance + format; !said[kind] { // many answers repeat it
+				if kind := told.Instance + format; !said[kind] {
+					// Many answers may contain the same error.
 					said[kind] = true
 					errs = append(errs, fmt.Errorf("the instance %s was told of by an answer that took %v: %s", told.Instance,
 						a.ended.Sub(a.begun), fmt.Sprintf(format, args...)))
@@ -179,7 +182,7 @@ func (s *nodeService) check() (errs []error) {
 	return errs
 }
 
-// TestNodeService: check finds instances that are gone.
+// TestNodeService checks that the method check reports instances that are gone.
 func TestNodeService(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	ttl := int(serviceTTL / time.Millisecond)

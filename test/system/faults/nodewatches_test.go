@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeWatcher is a program that watches keys, and the events that it received.
+// nodeWatcher is a program that watches keys. It has the events that the program received.
 type nodeWatcher struct {
 	t    *testing.T
 	what string
@@ -24,7 +24,7 @@ type nodeWatcher struct {
 	events map[string][]node.Event
 }
 
-// nodeWatchers are the watchers of a generation.
+// nodeWatchers are the watchers in a generation of keys.
 type nodeWatchers struct {
 	t    *testing.T
 	all  []*nodeWatcher
@@ -32,7 +32,8 @@ type nodeWatchers struct {
 	wg   sync.WaitGroup
 }
 
-// watchAll starts a watcher of each key, and at each node a watcher of all keys by their prefix.
+// watchAll starts a watcher for each key. At each node, it also starts a watcher of all keys by
+// their common prefix.
 func (r *nodeRun) watchAll(keys nodeKeys) *nodeWatchers {
 	ctx, stop := context.WithCancel(r.Network.T.Context())
 	all := &nodeWatchers{t: r.Network.T, stop: stop}
@@ -85,8 +86,8 @@ func (w *nodeWatcher) follow(ctx context.Context, p *node.Client, cfg node.Watch
 	}
 }
 
-// reportNews logs how each server, since its last start, has found the watchers' events: by
-// notifications of its switch, or by reads.
+// reportNews logs how each server has found the events of its watchers since its last start. It
+// finds them by notifications of its switch or by reads.
 func (r *nodeRun) reportNews() {
 	for _, s := range r.servers {
 		news, err := s.News(r.Network.T.Context())
@@ -94,7 +95,7 @@ func (r *nodeRun) reportNews() {
 	}
 }
 
-// last returns the newest version in the events of a key.
+// last returns the newest version of a key in the watcher's events.
 func (w *nodeWatcher) last(key string) node.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,8 +156,8 @@ func statesOf(history []linearizable.Call) map[uint32]map[wire.Version]nodeState
 	return out
 }
 
-// checkEvents checks that versions grow, and that each event matches the key's state at its
-// version, if that is known.
+// checkEvents checks that versions grow. If the key's state at the version of an event is known,
+// the event must match that state.
 func checkEvents(events []node.Event, states map[wire.Version]nodeState) error {
 	for i, e := range events {
 		if i > 0 && !e.Version.Newer(events[i-1].Version) {
@@ -173,7 +174,7 @@ func checkEvents(events []node.Event, states map[wire.Version]nodeState) error {
 	return nil
 }
 
-// TestCheckEvents: checkEvents finds events that must not occur.
+// TestCheckEvents checks that checkEvents reports events that must not occur.
 func TestCheckEvents(t *testing.T) {
 	states := statesOf([]linearizable.Call{
 		{Op: wire.Write, Value: "a", Version: wire.MakeVersion(1, 1)},

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// heatServer answers like a Prometheus that has scraped gateways.
+// heatServer answers like a Prometheus server that has scraped the gateways.
 type heatServer struct {
 	mu    sync.Mutex
 	reads map[string]float64
@@ -47,8 +47,8 @@ func (h *heatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(samples, ","))
 }
 
-// agree returns whether etcd's entries are exactly these keys, and the switches have them under the
-// same KEY_IDs.
+// agree returns whether the placement entries in etcd are exactly for the keys in want, and the
+// switches have these keys under the same KEY_IDs.
 func agree(t *lab.Team, want []string) bool {
 	t.Seen = ""
 	entries, broken, _, err := placement.Store{KV: t.Etcd, Prefix: placement.DefaultPrefix}.List(t.Network.T.Context())
@@ -81,10 +81,10 @@ func agree(t *lab.Team, want []string) bool {
 	return true
 }
 
-// TestPlacement: real controllers place keys in real switches while the load changes from key to
-// key. The leading controller is killed at each kind of step in turn. In the end the hottest keys
-// are placed, and etcd and the switches agree. Then a client writes directly to etcd, past the
-// gateways.
+// In TestPlacement, real controllers place keys in real switches while the load changes from key to
+// key. The leading controller is killed at each kind of step in turn. In the end, the hottest keys
+// must be placed, and etcd and the switches must agree. Then a client bypasses the gateways and
+// writes directly to etcd.
 func TestPlacement(t *testing.T) {
 	lab.MustLook(t, "etcd")
 	if !lab.InNamespace(t) {
@@ -101,7 +101,7 @@ func TestPlacement(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const keys = 100
 	key := func(n int) string { return fmt.Sprintf("/key/%02d", n) }
-	for n := range keys { // keys that do not exist are not placed
+	for n := range keys { // the keys must exist, because placement ignores keys that do not exist
 		if _, err := team.Etcd.Put(t.Context(), key(n), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,8 @@ func TestPlacement(t *testing.T) {
 		points = points[1:3]
 	}
 	for _, point := range points {
-		// A dozen keys are placed. Then all except these are removed, because they are excluded.
+		// The twelve hottest keys must be placed. To reach some points, the test then excludes all
+		// keys, so that they are removed.
 		want := hot(12)
 		killed := team.KillAt(point)
 		if point == "placement.rule" || strings.HasSuffix(point, "removed") {
@@ -152,7 +153,7 @@ func TestPlacement(t *testing.T) {
 		exclude("/key/", "include")
 	}
 
-	// A reader populates the slot, and then a client writes directly to etcd.
+	// Now a reader populates the slot, and then a client writes directly to etcd.
 	first, err := team.Etcd.Put(t.Context(), "/k", "1")
 	if err != nil {
 		t.Fatal(err)
@@ -164,13 +165,13 @@ func TestPlacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Request: 1,
-		// The form of a sealed value, made without the gateways' keys.
+		// This value has the form of a sealed value, but it is made without the gateways' keys.
 		Value: append(binary.AppendUvarint([]byte{byte(slotcodec.Value) | slotcodec.Sealed},
 			uint64(first.Header.Revision)), make([]byte, slotcodec.SealOverhead)...)}
 	if reply, err := nw.Hosts[0].Ask(lab.ServiceAddr, p, time.Second); err != nil || reply.Status != wire.OK {
 		t.Fatalf("%+v, %v", reply, err)
 	}
-	time.Sleep(1500 * time.Millisecond) // the value stays as long as nothing happens
+	time.Sleep(1500 * time.Millisecond) // without another change, the value stays in the slot
 	if reply, err := nw.Hosts[1].Read(lab.ServiceAddr, k.KeyID); err != nil || reply.Status != wire.OK {
 		t.Fatalf("%+v, %v", reply, err)
 	}

@@ -20,18 +20,19 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envPrograms selects the switches for TestPrograms, separated by commas (default: interp and
-// auto). If it is set, the test also uses another build of the program.
+// envPrograms selects the kinds of switches for TestPrograms, separated by commas. The default is
+// interp and auto. If it is set, the test also uses another build of the P4 program.
 const envPrograms = "NETCRAQ_PROGRAMS_ENGINES"
 
-// lastSlot is a register of a later program, which packets of placed keys write.
+// lastSlot is a register in the simulated later program. Packets of placed keys write it.
 const (
 	lastSlot     = "NetcraqIngress.pipeline.chain.last_slot"
 	lastSlotCell = 7
 )
 
-// otherProgram writes the files of a program that a later release may have: another build of this
-// program with the same P4Info; or (later) a program with one more register, which packets write.
+// otherProgram writes the files of a program that a later release may have. If later is false, the
+// program is another build of the present program with the same P4Info. If later is true, it has
+// one more register, which packets write.
 func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 	t.Helper()
 	config, info, err := p4src.Compiled(128)
@@ -65,7 +66,8 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 		info = fmt.Appendf(info, "registers { preamble { id: 376438785 name: %q alias: \"last_slot\" } "+
 			"type_spec { bitstring { bit { bitwidth: 32 } } } size: 256 }\n", lastSlot)
 	}
-	if config, err = json.Marshal(program); err != nil { // another order of the objects' keys, as another build has
+	// the JSON then has another order of keys, as another build has
+	if config, err = json.Marshal(program); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -78,11 +80,12 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 	return jsonFile, infoFile
 }
 
-// TestPrograms replaces the P4 program of a chain under load with another one, and then restores
-// it. For each replacement, the controller is stopped, and started with the other program. It takes
-// one member after the other out, loads the program, and fills the member again. No value is lost,
-// the clients' history is linearizable, the chain never lacks more than one member, and the test
-// logs the longest wait of each step.
+// TestPrograms replaces the P4 program of a chain under load with another program, and then
+// restores the first program. For each replacement, the test stops the controller, and starts it
+// with the other program. The controller then takes one member after the other out of the chain,
+// loads the program, and fills the member again. No value may be lost, the clients' history must be
+// linearizable, and the chain may never lack more than one member. The test logs the longest wait
+// of each step.
 func TestPrograms(t *testing.T) {
 	engines, long := os.Getenv(envPrograms), true
 	if engines == "" {
@@ -162,7 +165,8 @@ func programs(t *testing.T, engine string, long bool) {
 	}
 }
 
-// checkProgram checks that a switch runs a program, by its cookie and by what its packets write.
+// checkProgram checks that a switch runs a program. It checks the program's cookie, and the
+// register that packets write.
 func checkProgram(t *testing.T, nw *lab.Network, i int, top *topology.Topology, later bool) {
 	t.Helper()
 	pl, err := p4rt.LoadPipeline(top.Program.P4Info, top.Program.JSON)

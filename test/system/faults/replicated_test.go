@@ -16,15 +16,16 @@ import (
 )
 
 // TestReplicated kills switches of a chain under load, and the leading controller at some step of
-// each failover and of each recovery. The other controller completes it. The history must be
-// linearizable, and no epoch may have two configurations.
+// each failover and of each recovery. The other controller must complete the failover or the
+// recovery. The history must be linearizable, and no epoch may have two configurations.
 func TestReplicated(t *testing.T) {
 	lab.MustLook(t, "etcd")
 	if !lab.InNamespace(t) {
 		return
 	}
 	l := lab.Line(4, surviveLease)
-	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // a second path around each switch
+	// These links make a second path around each switch.
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3})
 	l.Chains[0].Patience = surviveLease / 2
 	nw := lab.NewNetwork(t, "auto", l)
 	team := lab.StartTeam(nw)
@@ -114,7 +115,8 @@ func TestReplicated(t *testing.T) {
 		}, func([]string) bool { return true })
 		team.Until(name+" to be brought in", func() bool {
 			m := team.Members()
-			for _, missing := range members { // an overloaded machine may have lost another member, too
+			// On an overloaded machine, the chain may also have lost another member.
+			for _, missing := range members {
 				if m != nil && !slices.Contains(m, missing) {
 					team.API().Recover(t.Context(), "main", missing)
 				}
@@ -139,8 +141,8 @@ func TestReplicated(t *testing.T) {
 	lab.CheckHistory(t, "the chain", history, 1000*len(rounds))
 }
 
-// checkRecords checks everything that was ever recorded of the chain: one configuration per epoch,
-// epochs that only grow, and leaders that do not come back.
+// checkRecords checks all configurations of the chain that were ever recorded. Each epoch must have
+// only one configuration, epochs must only grow, and a replaced leader must not record anything.
 func checkRecords(t *lab.Team) {
 	tt := t.Network.T
 	tt.Helper()
@@ -167,7 +169,9 @@ func checkRecords(t *lab.Team) {
 				if err := json.Unmarshal(e.Kv.Value, &r); err != nil {
 					tt.Fatal(err)
 				}
-				if r.Config.Filling { // the next record of this epoch may say that the shadow is filled
+				if r.Config.Filling {
+					// The next record of this epoch may differ, because it may say that the shadow
+					// is filled.
 					r.Config.Members, r.Config.Shadow, r.Config.Filling = r.Config.Learners(), "", false
 				}
 				text := r.Config.String()

@@ -19,9 +19,9 @@ import (
 )
 
 // TestSurvive kills the head, a middle switch and the tail of a chain under load, one after the
-// other, and brings each back. It also cuts one off from the controller, but not from its clients.
-// It repeats this with real switches, clients and time, while the cables lose, double and reorder
-// frames. `make survive` is the long run.
+// other, and brings each of them back. It also cuts a switch off from the controller, but not from
+// its clients. It repeats these faults with real switches, clients and time, while the cables lose,
+// double and reorder frames. `make survive` is the long run.
 //
 //	NETCRAQ_SURVIVE_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp, bmv2 (default auto)
 //	NETCRAQ_SURVIVE_SECONDS  duration of the load (default 16)
@@ -33,7 +33,7 @@ import (
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
 	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {
-		for _, engine := range engines { // of an earlier run
+		for _, engine := range engines { // remove the files of an earlier run
 			os.Remove(filepath.Join(out, "survive-"+engine+".json"))
 		}
 	}
@@ -62,12 +62,13 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// The faults of the cables, and the duration of a lease.
+// These are the faults of the cables, and the duration of a lease.
 const (
 	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
-	surviveLease  = 500 // in milliseconds, because this test runs alongside others
-	clients       = 8
-	hotKeys       = 16
+	// milliseconds; longer than necessary, because this test runs at the same time as other tests
+	surviveLease = 500
+	clients      = 8
+	hotKeys      = 16
 )
 
 func survive(t *testing.T, engine string) {
@@ -81,7 +82,8 @@ func survive(t *testing.T, engine string) {
 	keys := number(t, "KEYS", 200)
 	lease := number(t, "LEASE", surviveLease)
 	l := lab.Line(4, lease)
-	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // a second path around each switch
+	// These links make a second path around each switch.
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3})
 	l.Chains[0].Patience = lease / 2
 	l.Chains[0].Short = number(t, "SHORT", 0)
 	l.Faults = surviveFaults
@@ -148,7 +150,7 @@ func survive(t *testing.T, engine string) {
 	for i := range clients {
 		wg.Go(func() { run(i, lab.Workload{Duration: longest, Until: ended, Reads: i%4 == 3}) })
 	}
-	answers := make([][]int64, len(nw.Hosts)) // times of answers, by switch
+	answers := make([][]int64, len(nw.Hosts)) // times of the answers of each switch
 	for i := range nw.Hosts {
 		wg.Go(func() {
 			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1),
@@ -175,7 +177,8 @@ func survive(t *testing.T, engine string) {
 	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second), l.Chains[0].Short > 0)
 	end()
 	wg.Wait()
-	run(clients, lab.Workload{Duration: 300 * time.Millisecond}) // reads the final values, which all must agree on
+	// these reads get the final values, on which all clients must agree
+	run(clients, lab.Workload{Duration: 300 * time.Millisecond})
 	f.Unasked = unasked
 	f.Done = checkNothingLost(t, nw, history, hot)
 	if n := number(t, "SLOTS", 0); n > keys {
@@ -218,10 +221,11 @@ func survive(t *testing.T, engine string) {
 		t.Logf("AIM MISSED: %s", m)
 	}
 	// Reads at the remaining switches must not wait for the failover, which takes more than half a
-	// lease. Writes must not wait for more of a recovery than the change of the chain and a
-	// retransmission. The machine can cause one gap, but not most of them, and the known pauses of
-	// the machine are subtracted. If members were lost without a fault, the machine had no CPU time
-	// for longer than a lease, so the gaps say more about the machine than about the chain.
+	// lease. During a recovery, writes must wait only for the change of the chain and for a
+	// retransmission. A busy machine may cause a single gap, but not most of them. Known pauses of
+	// the machine are subtracted. If the chain lost a member without a fault, switches had no CPU
+	// time for longer than a lease. In that case, the gaps say more about the machine than about
+	// the chain.
 	length := float64(lease)
 	gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine })
 	if gap > length/2 && f.Unasked == 0 {
@@ -251,8 +255,8 @@ func survive(t *testing.T, engine string) {
 	}
 }
 
-// checkNothingLost reads every written key at every switch. No switch may have a version older than
-// an acknowledged one. It returns the number of acknowledged writes.
+// checkNothingLost reads every written key at every switch. No switch may have a version that is
+// older than an acknowledged version. It returns the number of acknowledged writes.
 func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call, hot []uint32) (acknowledged int) {
 	newest := map[uint32]wire.Version{}
 	for _, x := range history {
@@ -265,12 +269,14 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 		for _, k := range hot {
 			var got *wire.Packet
 			var err error
-			for try := uint32(1); try <= 50; try++ { // the cables lose frames
+			// repeat the read, because the cables lose frames
+			for try := uint32(1); try <= 50; try++ {
 				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k),
 					Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
 					break
 				}
-				if err == nil { // the switch has no live lease for a moment, because the machine is busy
+				if err == nil {
+					// For a moment, the switch has no valid lease, because the machine is busy.
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
@@ -318,7 +324,7 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 		}
 		wg.Go(func() {
 			session := sessions[n]
-			session.NextRequest += 1 << 20 // above the requests of the load
+			session.NextRequest += 1 << 20 // greater than the request numbers of the load
 			h, err := nw.Hosts[n].Work(lab.Workload{Client: 100 + n, Service: lab.ServiceAddr, Keys: hot,
 				Session: session, Duration: 10 * time.Minute, Until: ended, Writes: true})
 			if err != nil {
@@ -345,19 +351,19 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 type moment struct {
 	position, name  string
 	from, to        time.Time
-	members         []string      // of the chain before the fault
-	joined, changed time.Duration // of a recovery
+	members         []string      // members of the chain before the fault
+	joined, changed time.Duration // times in a recovery
 }
 
-// mostLate is the most by which the load may run longer than planned.
+// mostLate is the maximum time for which the load may run longer than planned.
 const mostLate = time.Minute
 
-// mostAwaited is the total limit for waiting until leases are short.
+// mostAwaited bounds the total time for which the test waits until leases are short.
 const mostAwaited = 5 * time.Minute
 
-// awaitShort waits until leases are short. The loss is then measured in a network in its usual
-// state, where everything is prompt, and not just after the last loss, when four switches recompile
-// their programs on the machine that runs everything else.
+// awaitShort waits until leases are short, which they are while messages arrive promptly. So the
+// test measures a loss in a network in its usual state. Just after a loss, four switches recompile
+// their programs on the same machine.
 func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Duration {
 	begun := time.Now()
 	for c.Chain().LeaseGivenMillis == 0 {
@@ -367,12 +373,12 @@ func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Durati
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	time.Sleep(time.Duration(c.Chain().LeaseMillis) * 11 / 10 * time.Millisecond) // earlier leases have expired by then
+	// after this time, earlier leases have expired
+	time.Sleep(time.Duration(c.Chain().LeaseMillis) * 11 / 10 * time.Millisecond)
 	return time.Since(begun)
 }
 
-// causeTrouble removes one switch after the other and brings it back, until there is no time for
-// another.
+// causeTrouble removes one switch after the other and brings it back, until the time is over.
 func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time,
 	short bool) (all []moment, unasked int) {
 	members := func() []string {

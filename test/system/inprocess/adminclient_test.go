@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestGeneratedClient: a client that a generator has made from docs/reference/admin-api.yaml leases
-// a session, adds a key and finds it, and can write and read the key with what it has received. Its
-// errors are those of the document.
+// TestGeneratedClient checks a client that a generator has made from docs/reference/admin-api.yaml.
+// It must be able to lease a session, and to add and find a key. With the data in the answers, it
+// must be able to write and read the key. The controller's errors must be those in the document.
 func TestGeneratedClient(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()

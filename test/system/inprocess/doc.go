@@ -1,3 +1,3 @@
-// Package inprocess has the tests of a controller with switches in the test's process: they need no
-// root, no namespace and no other process.
+// Package inprocess tests controllers with switches that run in the test's own process. So the
+// tests need no root, no namespace and no other process.
 package inprocess

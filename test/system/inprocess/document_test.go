@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// documented is an example in docs/protocol.md: a request and its answer.
+// documented is an example in docs/protocol.md. It has a request and its answer.
 type documented struct {
 	method, path, body string
 	status             int
@@ -48,8 +48,8 @@ func documentedCalls(t *testing.T) (out []documented) {
 	return out
 }
 
-// shape describes the fields and types of a JSON value, without values that differ from run to run.
-// A list has the shape of its first element.
+// shape describes the fields and types of a JSON value. It leaves out values that differ from run
+// to run. A list has the shape of its first element.
 func shape(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -67,8 +67,9 @@ func shape(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// TestDocumentedCalls: a client in any language that calls the admin API as docs/protocol.md
-// describes gets the documented answers, and can write and read the key that it has added.
+// TestDocumentedCalls makes the calls of the admin API that docs/protocol.md describes, as a client
+// in any language would. The client must get the documented answers, and must be able to write and
+// read the key that it has added.
 func TestDocumentedCalls(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()
@@ -112,7 +113,8 @@ func TestDocumentedCalls(t *testing.T) {
 		if err := json.Unmarshal(got, into); err != nil {
 			t.Fatal(err)
 		}
-		if d.method == http.MethodPost && d.path == "/v1/sessions" { // use the sessions before they are released
+		if d.method == http.MethodPost && d.path == "/v1/sessions" {
+			// the next documented calls release the sessions, so use them now
 			s := &sessions.Sessions[0]
 			for _, value := range []string{"one", "two"} {
 				x.mustWrite(lab.ServiceAddrOf(1), s, keys[0].KeyID, value)

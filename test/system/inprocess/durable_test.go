@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// asking is a connection to a sidecar.
+// asking is a connection to a sidecar, which serves the node API.
 type asking struct {
 	t *testing.T
 	net.Conn
@@ -44,9 +44,9 @@ func (a *asking) want(request, part string) {
 	}
 }
 
-// TestDurable: a namespace that the policy makes durable is kept in etcd, and survives the end of
-// every process. Other namespaces continue in the switches while etcd is down. A change of the
-// policy hides no key.
+// TestDurable checks that the keys of a durable namespace are stored in etcd, and survive the end
+// of every process. Other namespaces continue in the switches while etcd is down. A change of the
+// policy must not hide a key.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "netcraq-sidecar")
@@ -107,7 +107,7 @@ func TestDurable(t *testing.T) {
 	a.want(`{"id":5,"func":"lock","data":{"name":"l","waitMs":0,"ttlMs":2000}}`, `"held":true`)
 	a.want(`{"id":6,"func":"increment","data":{"key":"n","by":7}}`, `"number":7`)
 
-	// Everything is killed, except the chains' switches.
+	// All processes are killed, except the switches of the chains.
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	etcd.Kill(0)
@@ -122,10 +122,10 @@ func TestDurable(t *testing.T) {
 		return strings.Contains(a.ask(`{"id":5,"func":"get","data":{"namespace":"vault","key":"k"}}`), `"value":"kept"`)
 	})
 	a.want(`{"id":6,"func":"get","data":{"namespace":"vault","key":"n"}}`, `"value":"7"`)
-	// The lock's holder is dead, so another client acquires the lock in time.
+	// The lock's holder is dead, so another client acquires the lock when the lease has expired.
 	a.want(`{"id":7,"func":"lock","data":{"namespace":"vault","name":"l"},"timeoutMs":60000}`, `"held":true`)
 
-	// The default changes: existing volatile keys stay volatile, and are found.
+	// The policy changes. Existing volatile keys stay volatile, and are still found.
 	say("{" + shop + ": {durable: true}, vault: {durable: false}}")
 	poll.Until(t, 30*time.Second, "the policy is read", func() bool {
 		return strings.Contains(a.ask(`{"id":8,"func":"hello"}`), `"durable":true`)
@@ -135,7 +135,7 @@ func TestDurable(t *testing.T) {
 	a.want(`{"id":11,"func":"put","data":{"key":"other","value":"kept"}}`, `"version":"16384.`)
 	a.want(`{"id":12,"func":"get","data":{"namespace":"vault","key":"k"}}`, `"value":"kept"`)
 	a.want(`{"id":13,"func":"put","data":{"namespace":"vault","key":"other","value":"fast"}}`, `"version":"1.`)
-	// The same holds if the policy no longer mentions the namespace.
+	// Existing keys are also found if the policy no longer mentions their namespace.
 	say("{}")
 	poll.Until(t, 30*time.Second, "the policy is read", func() bool {
 		return strings.Contains(a.ask(`{"id":14,"func":"hello"}`), `"durable":false`)

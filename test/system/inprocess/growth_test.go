@@ -19,7 +19,8 @@ func setMembers(t *testing.T, r *lab.Controller, members ...string) {
 	}
 }
 
-// addKeys adds keys to a chain, and returns the number of keys that were not added.
+// addKeys adds n keys to a chain. It returns the added keys, and the number of keys that could not
+// be added.
 func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys []admin.Key, failed int) {
 	t.Helper()
 	specs := make([]admin.KeySpec, n)
@@ -39,10 +40,10 @@ func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys [
 	return keys, failed
 }
 
-// TestGrowthWithoutKeys: a switch that was out of a chain becomes a member while the chain has no
-// keys, or becomes a member of another chain that is created meanwhile. Its records of the
-// controller's sessions come from an earlier controller, and its records of clients' sessions from
-// an earlier lease. Keys are added nevertheless, and clients write them.
+// In TestGrowthWithoutKeys, a switch becomes a member again of a chain that has no keys. Or it
+// becomes a member of a chain that was created meanwhile. The switch has records of the sessions of
+// an earlier controller, and of earlier leases of clients' sessions. Nevertheless, keys must be
+// added, and clients must be able to write them.
 func TestGrowthWithoutKeys(t *testing.T) {
 	for _, how := range []string{"a change of the members", "a recovery", "another chain"} {
 		t.Run(how, func(t *testing.T) { t.Parallel(); growthWithoutKeys(t, how) })
@@ -50,7 +51,8 @@ func TestGrowthWithoutKeys(t *testing.T) {
 }
 
 func growthWithoutKeys(t *testing.T, how string) {
-	const n = topology.ControllerSessions // so each of them is used
+	// so many keys at once use each of the controller's sessions
+	const n = topology.ControllerSessions
 	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 4}, Lease: 200}}})
 	x.change(func(top map[string]any) { top["sessions"] = map[string]any{"ttlSeconds": 30} })
 	service := lab.ServiceAddrOf(1)
@@ -87,8 +89,8 @@ func growthWithoutKeys(t *testing.T, how string) {
 		t.Fatal(err, failed)
 	}
 
-	// Another controller uses its sessions while s4 does not receive the packets, and leases the
-	// same sessions.
+	// Another controller uses its own sessions while s4 does not receive the packets. It also
+	// leases the same sessions to clients.
 	r.Stop()
 	r = x.controller()
 	r.WaitAllReady()

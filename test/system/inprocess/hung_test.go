@@ -11,12 +11,13 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// patient is the time that clients wait for the sessions they request: netcraqctl and the Python
-// library (Admin) wait 2 s.
+// patient is how long clients wait for the sessions that they request. netcraqctl and the Python
+// library (class Admin) wait 2 s.
 const patient = 2 * time.Second
 
-// TestSessionsBesideAHungSwitch: while a switch accepts connections and answers nothing, sessions
-// are opened in less time than clients wait, whatever the switch's place in the chain.
+// TestSessionsBesideAHungSwitch checks sessions while a switch accepts connections and answers
+// nothing. Sessions must be opened in less time than clients wait, whatever the switch's position
+// in the chain.
 func TestSessionsBesideAHungSwitch(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -31,8 +32,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 			r.WaitAllReady()
 			r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 			x.switches[c.hung-1].Suspend()
-			// The controller cannot know before the first request that the switch hangs. One
-			// request may be too late on a busy machine.
+			// The controller cannot know before the first request that the switch hangs. On a busy
+			// machine, one more request may take too long.
 			var times []time.Duration
 			late := 0
 			for range 6 {
@@ -56,11 +57,12 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}
 }
 
-// TestStateBesideAHungSwitch: the state of many keys at all members is returned in less time than
-// clients wait, although one member does not answer. The result says so for that member.
+// TestStateBesideAHungSwitch checks a request for the state of many keys at all members, when one
+// member does not answer. The controller must answer in less time than clients wait, and the result
+// must say which member did not answer.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
-	// without leases and failover
+	// the chain has no leases and no failover
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3},
 		Lease: 0, Patience: 0}}})
 	r := x.controller()

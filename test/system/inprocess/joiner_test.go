@@ -20,22 +20,26 @@ import (
 // joinerLease is the duration of leases during the join, in milliseconds.
 const joinerLease = 200
 
-// joinerTries is the number of attempts for each moment. A fault shows each time, a slow machine
-// does not.
+// joinerTries is the number of attempts for each moment. A defect causes a failure in each attempt,
+// but a slow machine does not.
 const joinerTries = 4
 
-// A joinerMoment is a moment at which a joining switch stops answering.
+// joinerMoment is a moment in a join at which the joining switch stops answering.
 type joinerMoment struct {
 	name string
-	// part returns whether the switch has got the role at which it stops; nil: it never answers.
+	// part returns whether the switch has got the role at which it stops answering. If part is nil,
+	// the switch never answers.
 	part func(role chain.Role, frozen, filling bool) bool
-	// after is the delay from then on; 0: before the controller gets the answer.
+	// after is the delay until the switch stops. If it is 0, the switch stops before the controller
+	// gets the answer.
 	after time.Duration
-	// alone: only in a chain of one; other: only in a longer chain.
+	// alone means that this moment exists only when a chain of one grows; other means that it
+	// exists only in a longer chain.
 	alone, other bool
-	// member: the switch is a member by then, so the chain gives it up as a member.
+	// member means that the switch is a member at this moment, so the chain gives it up as a
+	// member.
 	member bool
-	loaded bool // it stops when it loads the program, to be emptied
+	loaded bool // the switch stops when the controller loads the program into it, to empty it
 }
 
 var joinerMoments = []joinerMoment{
@@ -54,10 +58,10 @@ func isShadow(role chain.Role, _, _ bool) bool            { return role == chain
 func isFilling(role chain.Role, _, filling bool) bool     { return role == chain.Replica && filling }
 func isFrozen(role chain.Role, frozen, filling bool) bool { return frozen }
 
-// TestBesideAJoiner: a switch that is brought in stops answering, either only packets or
-// everything, in each stage of joining. Meanwhile sessions are leased, and keys added, moved and
-// removed in all chains, in less time than clients wait. No write waits longer than a lease, and an
-// operator can end the join.
+// In TestBesideAJoiner, a switch that is joining a chain stops answering, in each stage of the
+// join. It stops answering only packets, or everything. Meanwhile clients must be able to lease
+// sessions, and to add, move and remove keys in all chains, in less time than they wait. No write
+// may wait longer than a lease, and an operator must be able to end the join.
 func TestBesideAJoiner(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
 		for _, how := range []string{"mute", "stopped"} {
@@ -69,7 +73,7 @@ func TestBesideAJoiner(t *testing.T) {
 }
 
 func besideAJoiner(t *testing.T, n int, mute bool) {
-	const joiner = "s6" // at the end of the line, so no route leads through it
+	const joiner = "s6" // s6 is at the end of the line, so no route leads through it
 	a := lab.Chain{ID: 1, Name: "a", Lease: joinerLease, Patience: joinerLease / 2}
 	for i := 1; i <= n; i++ {
 		a.Members = append(a.Members, i)
@@ -115,7 +119,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 			stop()
 		default:
 			at := s
-			if m.alone { // the head is frozen
+			if m.alone { // the head is frozen in these stages
 				at = x.switches[0]
 			}
 			at.onPart(func(role chain.Role, frozen, filling bool) {
@@ -137,7 +141,8 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 			_, err := r.API.Recover(ctx, "a", joiner)
 			recovered <- err
 		}()
-		if m.part == nil && !m.loaded { // the chain does not change for a switch that does not answer
+		if m.part == nil && !m.loaded {
+			// The chain must not change for a switch that does not answer.
 			err := <-recovered
 			if !errors.Is(err, &admin.Error{Code: admin.CodeDeadlineExceeded}) {
 				t.Errorf("%s: %v", m.name, err)
@@ -146,14 +151,15 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		} else {
 			select {
 			case <-silent:
-			case err := <-recovered: // the join failed before that moment, so the attempt shows nothing
+			case err := <-recovered:
+				// The join failed before the moment, so this attempt shows nothing.
 				stop()
 				recovered <- err
 				bad = append(bad, fmt.Sprintf("the switch never came so far: %v", err))
 			}
 		}
 		took := x.allOperations(t, r, fmt.Sprint(round))
-		// An operator ends the join.
+		// Now an operator ends the join.
 		members := lab.Names(a.Members)
 		began := time.Now()
 		_, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Members: &members})
@@ -165,13 +171,15 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		x.switches[0].onPart(nil)
 		err = <-recovered
 		t.Logf("%s: %v; a write waited for %v; recover: %v; the machine held all up for %v at most", m.name, took, waited, err, late)
-		for _, o := range took { // an operation has several steps, each of which the machine can delay
+		// The limit allows for a slow machine, which can delay each step of an operation.
+		for _, o := range took {
 			if o.err != nil || o.took > patient+4*late {
 				bad = append(bad, fmt.Sprintf("%v: %v", o, o.err))
 			}
 		}
 		most := joinerLease * time.Millisecond
-		if m.member || err == nil { // the switch is a member by then, and is given up as one
+		if m.member || err == nil {
+			// The switch is a member at this moment, and the chain gives it up as a member.
 			most = most * 9 / 4
 		}
 		if waited > most+lateness+2*late {
@@ -188,7 +196,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		if m.alone && n > 1 || m.other && n == 1 {
 			continue
 		}
-		for try := 1; ; try++ { // a busy machine may be too slow
+		for try := 1; ; try++ { // Several tries are needed, because a busy machine may be too slow.
 			bad := once(m)
 			if len(bad) == 0 {
 				break
@@ -240,12 +248,13 @@ func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {
 		if !strings.HasSuffix(table, "chain_config") || number64(e.Match[0].Value) != 1 {
 			return
 		}
-		p := e.Action.Params // role, frozen, lease_required, epoch, head, next, tail
+		// The parameters are role, frozen, lease_required, epoch, head, next and tail.
+		p := e.Action.Params
 		f(chain.Role(number64(p[0])), number64(p[1]) == 1, number64(p[4]) == number64(p[6]))
 	})
 }
 
-// operationTook is the duration of an operation.
+// operationTook is an operation with its duration.
 type operationTook struct {
 	what string
 	took time.Duration
@@ -256,7 +265,8 @@ func (o operationTook) String() string {
 	return fmt.Sprintf("%s %v", o.what, o.took.Round(time.Millisecond))
 }
 
-// allOperations does everything that clients ask of a controller in chains a and b, concurrently.
+// allOperations makes all requests that clients make to a controller, concurrently, in the chains a
+// and b.
 func (x *testbed) allOperations(t *testing.T, r *lab.Controller, name string) (out []operationTook) {
 	t.Helper()
 	var mu sync.Mutex

@@ -19,11 +19,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// slowStore is a store whose Save can be delayed. A state is in it when Save returns.
+// slowStore is a store whose Save can be delayed. A state is stored when Save returns.
 type slowStore struct {
 	saved.Memory
 	mu    sync.Mutex
-	holds func(*saved.State) bool // while it returns true for a state, the state is not saved
+	holds func(*saved.State) bool // Save waits while holds returns true for the state
 }
 
 func (s *slowStore) hold(holds func(*saved.State) bool) {
@@ -44,8 +44,8 @@ func (s *slowStore) Save(st *saved.State) error {
 	}
 }
 
-// TestListsTellWhatIsOnRecord: a list of keys, like a lookup, contains a KEY_ID only once it is on
-// record, and is answered only while the controller leads.
+// TestListsTellWhatIsOnRecord checks that a list of keys, like a lookup, contains a KEY_ID only
+// after the store has it. The controller must answer only while it leads.
 func TestListsTellWhatIsOnRecord(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	top, err := topology.Load(x.file)
@@ -54,7 +54,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	}
 	store := &slowStore{}
 	var led atomic.Int64
-	var held atomic.Bool // the controller gets no answer from the store
+	var held atomic.Bool // while held is true, the controller gets no answer from the store
 	c, err := controller.New(controller.Options{Topology: top, Store: store, Leading: 100 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler), Led: func() clock.Time {
 			if !held.Load() {
@@ -68,7 +68,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	r := lab.Serve(t, c)
 	t.Cleanup(func() { store.hold(nil) })
 	r.WaitAllReady()
-	// lists returns the keys in the two kinds of lists, by name.
+	// lists returns the KEY_IDs in both kinds of lists, by name.
 	lists := func() map[string]uint32 {
 		t.Helper()
 		all, err := r.API.Directory(t.Context(), "", false)
@@ -83,7 +83,8 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 			}
 			each = append(each, keys...)
 		}
-		// the rest of a moved key disappears at any time
+		// rest reports whether a key is the remainder of a moved key, which may disappear at any
+		// time.
 		rest := func(k admin.Key) bool { return strings.HasPrefix(k.Name, "moved:") }
 		all, each = slices.DeleteFunc(all, rest), slices.DeleteFunc(each, rest)
 		if !slices.EqualFunc(all, each, func(a, b admin.Key) bool { return a.Name == b.Name && a.KeyID == b.KeyID }) {
@@ -95,7 +96,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 		}
 		return out
 	}
-	// A key is being added. Its value may be in the switches already.
+	// Now a key is being added. Its value may already be in the switches.
 	placed := func(name string) func(*saved.State) bool {
 		return func(s *saved.State) bool {
 			return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
@@ -128,8 +129,8 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	if got := lists(); len(got) != 1 || got["/x"] != first {
 		t.Errorf("a key that is on record is not listed: %v", got)
 	}
-	// A key moves.
-	time.Sleep(200 * time.Millisecond) // the controller moves no key before that
+	// Now a key moves.
+	time.Sleep(200 * time.Millisecond) // the controller moves no key earlier
 	store.hold(func(s *saved.State) bool {
 		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {
 			return k.Name == "/x" && k.ID.Chain() == 2
@@ -160,7 +161,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	if got := lists(); got["/x"] != second {
 		t.Errorf("when it has moved: %v", got)
 	}
-	// The controller does not lead.
+	// Now the controller does not lead.
 	held.Store(true)
 	time.Sleep(150 * time.Millisecond)
 	for what, ask := range map[string]func() error{
@@ -174,7 +175,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestEmptyValue: a key may have an empty value, or none.
+// TestEmptyValue checks that a key may have an empty value, or no value.
 func TestEmptyValue(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200,
 		Patience: 0}}})

@@ -9,9 +9,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestNodeKeysLost: after all members of a chain were restarted at once, its keys read as deleted,
-// with a version above their old one. Watchers are notified, and clients that use CAS can continue.
-// An operator's key reads as never written.
+// TestNodeKeysLost checks what happens to a chain's keys when all members are restarted at once.
+// Keys that nodes have created must read as deleted, with a version above their old version.
+// Watchers must be notified, and clients that use CAS must be able to continue. A key that an
+// operator has created must read as never written.
 func TestNodeKeysLost(t *testing.T) {
 	l := twoChains()
 	l.Chains = l.Chains[:1]
@@ -79,7 +80,8 @@ func TestNodeKeysLost(t *testing.T) {
 		t.Errorf("read: %+v, %v", got, err)
 	}
 	r.WaitAllReady()
-	time.Sleep(time.Second) // two rounds of the search for keys to fix
+	// this is the time of two rounds in which the controller searches for such keys
+	time.Sleep(time.Second)
 	if now, err := one.Get(ctx, written, false); err != nil || now.Version != lost.Version {
 		t.Errorf("with nobody writing it is %+v, %v", now, err)
 	}

@@ -24,11 +24,12 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// Tests of the node API's store with the released controller and switch program.
+// This file tests the store of the node API with the real controller and the real switch program.
 
 const shop = "shop"
 
-// calmChains are two chains whose members keep their leases, however busy the machine is.
+// calmChains returns a layout of two chains. Their members keep their leases, however busy the
+// machine is.
 func calmChains() lab.Layout {
 	layout := twoChains()
 	for i := range layout.Chains {
@@ -60,7 +61,7 @@ func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Opt
 	return s, way
 }
 
-// move moves a key to the other chain, if it can be moved.
+// move moves a key to the other chain. It returns false if the key cannot be moved now.
 func move(t *testing.T, r *lab.Controller, name string) bool {
 	k, err := r.API.Lookup(t.Context(), name)
 	if err != nil {
@@ -70,9 +71,9 @@ func move(t *testing.T, r *lab.Controller, name string) bool {
 	return err == nil
 }
 
-// TestNodeKeysLife: two nodes that create a key at once get the same key. They find it again after
-// the operator has removed it. Without a controller, known keys can still be used. Quotas are
-// enforced.
+// TestNodeKeysLife checks that two nodes that create a key at once get the same key. They find it
+// again after the operator has removed it. Without a controller, known keys can still be used.
+// Quotas are enforced.
 func TestNodeKeysLife(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()
@@ -109,8 +110,8 @@ func TestNodeKeysLife(t *testing.T) {
 	if err != nil || len(placed) != 1 || placed[0].Name != "node/shop/leader" {
 		t.Fatal(placed, err)
 	}
-	// The operator removes the key, and it comes back. What a node knew about its versions does not
-	// count any more.
+	// The operator removes the key, and a node creates it again. What nodes knew about the key's
+	// versions is then obsolete.
 	if err := r.API.RemoveKey(ctx, placed[0].Chain, placed[0].Name); err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +119,8 @@ func TestNodeKeysLife(t *testing.T) {
 		t.Error(got, err)
 	}
 	var v wire.Version
-	// This write may have started just after the KEY_ID was removed. Then the store cannot know
-	// that no copy of it was executed.
+	// This write may have started just after the KEY_ID was removed. In that case, the store cannot
+	// know whether a copy of the write was executed.
 	poll.Nil(t, 20*time.Second, "the key is written again", func() error {
 		v, err = two.Put(ctx, k, []byte("again"))
 		if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
@@ -159,8 +160,9 @@ func TestNodeKeysLife(t *testing.T) {
 	}
 }
 
-// TestNodeKeysMove: the history of two nodes is linearizable, including versions, for keys that
-// move between chains all the time, as for keys that never move. A counter loses no increment.
+// TestNodeKeysMove checks that the history of two nodes is linearizable, including versions. Some
+// keys move between chains all the time, and others never move. A counter must not lose an
+// increment.
 func TestNodeKeysMove(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()
@@ -169,7 +171,7 @@ func TestNodeKeysMove(t *testing.T) {
 	defer cancel()
 	names := []string{"x", "y"}
 	counter := store.Key{Namespace: shop, Name: "counter"}
-	const wanted = 6 // moves
+	const wanted = 6 // number of moves
 	busy, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	var mu sync.Mutex

@@ -21,7 +21,8 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// notifiedWatch has the changes that one Watch received, and their times.
+// notifiedWatch has the changes that a single Watch has received, and the times at which it
+// received them.
 type notifiedWatch struct {
 	mu   sync.Mutex
 	last map[string]store.Change
@@ -46,10 +47,10 @@ func (w *notifiedWatch) tell(changes []store.Change) {
 	}
 }
 
-// TestNotified: watchers at a node whose switch is not a member of the chain hear of another node's
-// writes by notifications of their switch. They hear of the newest version also if half of the
-// notifications are lost, if keys move, and if the controller is replaced. When nothing is watched,
-// the switches have no entries for it.
+// TestNotified checks watchers at a node whose switch is not a member of the chain. Notifications
+// of the switch must tell them of another node's writes. They must get the newest version even if
+// half of the notifications are lost, if keys move, and if the controller is replaced. If no key is
+// watched, the switches must have no entries for watches.
 func TestNotified(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	c := x.controller()
@@ -75,7 +76,8 @@ func TestNotified(t *testing.T) {
 		begin := time.Now()
 		v, err := writer.Put(ctx, store.Key{Namespace: shop, Name: name}, []byte(value))
 		if err != nil {
-			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // while the key moves
+			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
+				// the outcome of a write is unknown while its key moves
 				t.Errorf("writing %s: %v", name, err)
 			}
 			return
@@ -162,7 +164,8 @@ func TestNotified(t *testing.T) {
 	slices.Sort(late)
 	t.Logf("of %d writes %d were told of by the network and %d by reading; from a write's begin to who watches: p50 %v, p99 %v",
 		rounds*len(names), told, read, late[len(late)/2], late[len(late)*99/100])
-	if told < rounds || told < 4*read { // a watch that is behind gets only the newest version
+	// Not every write causes an event, because a watch that is late gets only the newest version.
+	if told < rounds || told < 4*read {
 		t.Error("hardly anything was told of by the network")
 	}
 

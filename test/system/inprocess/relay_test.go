@@ -18,26 +18,29 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// A relay lets clients with sockets use a testbed. For each chain it has a UDP socket on loopback.
-// The socket's datagrams enter the testbed by a host's port, addressed to the chain's service
-// address. The relay also has an admin API like the controller's, in which the chains have the
-// addresses of these sockets.
+// relay lets clients with ordinary sockets use a testbed. For each chain, it has a UDP socket on
+// loopback. It passes the socket's datagrams into the testbed through a host's port, to the chain's
+// service address. The relay also has an admin API like the controller's. There, the chains have
+// the addresses of the relay's sockets.
 type relay struct {
 	bed  *testbed
 	host int
 
-	// notified counts the notifications that came out of the testbed, and lost those of them that
-	// the relay dropped: every lossy-th, if lossy is not 0.
+	// notified counts the notifications that came out of the testbed. If lossy is not 0, the relay
+	// drops one of every lossy notifications, and lost counts the dropped ones.
 	notified, lost, lossy atomic.Int64
 
 	mu      sync.Mutex
-	to      string // the controller's admin API; "": not reachable
+	to      string // URL of the controller's admin API; "" if it is not reachable
 	sockets map[string]netip.AddrPort
-	conns   map[uint8]*net.UDPConn    // by chain
-	ports   map[netip.AddrPort]uint16 // UDP ports in the testbed of senders and of notified servers
+	conns   map[uint8]*net.UDPConn // the sockets, by chain
+	// UDP ports in the testbed; the keys are the addresses of senders and of servers that are
+	// notified
+	ports map[netip.AddrPort]uint16
 }
 
-// newRelay lets clients use the testbed from the host of a switch. url is the relay's admin API.
+// newRelay makes a relay, through which clients use the testbed as the host of a switch. url is the
+// URL of the relay's admin API.
 func newRelay(x *testbed, host int) (r *relay, url string) {
 	x.t.Helper()
 	r = &relay{bed: x, host: host, sockets: map[string]netip.AddrPort{},
@@ -59,7 +62,7 @@ func newRelay(x *testbed, host int) (r *relay, url string) {
 	return r, server.URL
 }
 
-// ask makes the relay use another controller; "": none.
+// ask makes the relay use the controller at url; with "", it uses none.
 func (r *relay) ask(url string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +78,7 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 		}
 		payload := slices.Clone(buf[:n])
 		port := r.portOf(from, func(p *wire.Packet, b []byte) {
-			_, _ = s.WriteToUDPAddrPort(b, from) // a client that has gone gets nothing
+			_, _ = s.WriteToUDPAddrPort(b, from) // the client may have closed its socket
 		})
 		f := wire.Frame{Src: netip.AddrPortFrom(lab.HostAddr(r.host), port),
 			Dst:         netip.AddrPortFrom(service, wire.Port),
@@ -88,7 +91,7 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 	}
 }
 
-// watching changes a WatchRequest so that the notifications go to the testbed's host.
+// watching changes a WatchRequest so that switches send the notifications to the testbed's host.
 func (r *relay) watching(body []byte) []byte {
 	var w admin.WatchRequest
 	if json.Unmarshal(body, &w) != nil {
@@ -153,7 +156,8 @@ func (r *relay) portOf(from netip.AddrPort, back func(*wire.Packet, []byte)) uin
 	return port
 }
 
-// admin forwards a request, and replaces the addresses in the answer by the relay's.
+// admin forwards a request to the controller. In the answer, it replaces addresses with the relay's
+// addresses.
 func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	to := r.to
@@ -165,7 +169,8 @@ func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if q.URL.Path == "/v1/sessions" { // the client names a host that the network does not have
+	if q.URL.Path == "/v1/sessions" {
+		// the client names its own host, which is not in the testbed's network
 		var s admin.SessionsRequest
 		if json.Unmarshal(body, &s) == nil {
 			s.Address = ""

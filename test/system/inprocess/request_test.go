@@ -25,8 +25,9 @@ func request(t *testing.T, r *lab.Controller, what admin.KeyRequest) (k *admin.R
 	return k, err
 }
 
-// TestRequestKey: the controller chooses the chain with the most room, makes one key for a name,
-// however many callers request it, and enforces quotas.
+// TestRequestKey checks three rules of the controller. It chooses the chain with the most free
+// slots. It makes only one key for a name, however many callers request the key. It enforces
+// quotas.
 func TestRequestKey(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -65,7 +66,8 @@ func TestRequestKey(t *testing.T) {
 			t.Errorf("%s: KEY_IDs %v, made %d times", name, got, created[name])
 		}
 	}
-	// Concurrent requests may see the same room. Later requests compensate for that.
+	// Concurrent requests may see the same number of free slots. Later requests compensate for
+	// that.
 	for i := range 2 {
 		if _, err := request(t, r, admin.KeyRequest{Name: fmt.Sprint("node/more/", i)}); err != nil {
 			t.Fatal(err)
@@ -118,8 +120,8 @@ func TestRequestKey(t *testing.T) {
 	}
 }
 
-// TestRequestKeysOfANode: a node can have only as many keys of a chain as leave room for others,
-// and gets an error beyond that.
+// TestRequestKeysOfANode checks that a single node cannot use up the slots of a chain. If it
+// requests too many keys, it gets an error.
 func TestRequestKeysOfANode(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	x.change(func(top map[string]any) { top["chains"].([]any)[1].(map[string]any)["slots"] = 4 })
@@ -143,13 +145,13 @@ func TestRequestKeysOfANode(t *testing.T) {
 	}
 }
 
-// TestVersionsByName: the version of a name, according to the directory, grows over moves and
-// removals. A move does not change it.
+// TestVersionsByName checks the versions of a name that the directory computes. They must never
+// decrease over moves and removals. A move alone must not change the version.
 func TestVersionsByName(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
 	r.WaitAllReady()
-	// Chain a has the higher epoch, and a slot that was written often.
+	// Freezing and unfreezing gives chain a a higher epoch. Its slot is also written often.
 	frozen := true
 	for range 3 {
 		for _, frozen = range []bool{true, false} {
@@ -212,7 +214,7 @@ func TestVersionsByName(t *testing.T) {
 			t.Errorf("written in %s: version %v, before %v", to, v, last)
 		}
 		last = v
-		// The old slot is being removed.
+		// The key cannot be moved again while its old slot is being removed.
 		poll.Until(t, 10*time.Second, "it can be moved again", func() bool {
 			c, err := r.API.Chain(t.Context(), from.Chain)
 			return err == nil && c.Keys == 0

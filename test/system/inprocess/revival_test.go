@@ -11,15 +11,16 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// twoChains is a line of four switches: chain a at s1 and s2, chain b at s3 and s4.
+// twoChains returns a layout of four switches in a line. Chain a has s1 and s2, and chain b has s3
+// and s4.
 func twoChains() lab.Layout {
 	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
 }
 
-// TestMovedKeyStaysAway: after a key has moved, its old KEY_ID must not come back from a switch
-// that once had it. Its old chain must not give it entries, whatever restarts. Otherwise clients
-// would read it under one KEY_ID, and write it under the other.
+// TestMovedKeyStaysAway checks that after a key has moved, its old KEY_ID does not come back from a
+// switch that once had it. Whatever restarts, the old chain must not give the key entries again.
+// Otherwise clients would read the key under one KEY_ID, and write it under another.
 func TestMovedKeyStaysAway(t *testing.T) {
 	for _, gone := range []string{"moved", "removed"} {
 		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
@@ -36,7 +37,7 @@ func goneKey(t *testing.T, moved bool) {
 		t.Fatal(err)
 	}
 	c.Stop()
-	c = x.controller() // it finds the key in the switches
+	c = x.controller() // the new controller finds the key in the switches
 	c.WaitAllReady()
 	leased, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1})
 	if err != nil {
@@ -68,7 +69,8 @@ func goneKey(t *testing.T, moved bool) {
 	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 	check := func(when string) {
 		t.Helper()
-		// the comparison of the switches with the directory runs a moment after all are connected
+		// The controller compares the switches with the directory a moment after all switches are
+		// connected.
 		time.Sleep(100 * time.Millisecond)
 		keys, err := c.API.Directory(t.Context(), "", false)
 		if want := map[bool]int{true: 1}[moved]; err != nil || len(keys) != want || moved && keys[0].Name != "/x" {
@@ -105,14 +107,14 @@ func goneKey(t *testing.T, moved bool) {
 	}
 }
 
-// TestForgottenKeys: a controller whose directory is lost assigns no KEY_ID and no slot before the
-// switches have reported which are in use.
+// TestForgottenKeys checks that a controller whose directory is lost assigns no KEY_ID and no slot
+// before the switches have reported which ones are in use.
 func TestForgottenKeys(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}}})
 	a := lab.ServiceAddrOf(1)
 	c := x.controllerWith(saved.Memory{})
-	// immediately, while the controller still waits for the chain
+	// This request comes while the controller still waits for the chain.
 	old, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/old", Value: []byte("old")})
 	if err != nil {
 		t.Fatal(err)

@@ -22,9 +22,10 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestSidecar: the command serves the node API over the chains. Another instance replaces it while
-// programs call it: no call fails, and the old instance ends when told to. A watching program
-// continues, and the switch notifies both instances.
+// TestSidecar checks that the sidecar command serves the node API with keys in the chains. Another
+// instance replaces it while programs make calls. No call may fail, and the old instance must end
+// when it is told to. A program that watches keys must continue. The switch must notify both
+// instances.
 func TestSidecar(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {

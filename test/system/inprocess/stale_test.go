@@ -10,14 +10,15 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEarlierRecord: the controller's file is restored to its content from before a switch was
-// given up. That switch still has its old values, and either its old role or none. No client may
-// read these values, and the chain continues with the configuration that the switches report.
+// In TestEarlierRecord, the controller's state file is replaced by an old copy, from before the
+// controller gave up a switch. This switch still has its old values, and either its old role or no
+// role. No client may read the old values, and the chain must continue with the configuration that
+// the switches report.
 func TestEarlierRecord(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		fenced bool // the switch knows that it is not a member any more
-		both   bool // the file of the keys is restored, too
+		fenced bool // whether the switch knows that it is not a member any more
+		both   bool // whether the file of the keys is also replaced by an old copy
 	}{{"fenced", true, false}, {"out of reach", false, false}, {"with the keys", true, true}} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); earlierRecord(t, c.fenced, c.both) })
 	}
@@ -73,7 +74,8 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	if fenced {
 		x.switches[2].Resume()
 		c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
-		time.Sleep(50 * time.Millisecond) // and to get its configuration
+		// after connecting, the switch needs this time to get its configuration
+		time.Sleep(50 * time.Millisecond)
 	}
 	c.Stop()
 	x.switches[2].Resume()
@@ -82,7 +84,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			t.Fatal(err)
 		}
 	}
-	// The switch with the oldest state is heard first.
+	// The controller must hear from the switch with the oldest state first.
 	x.switches[0].Suspend()
 	x.switches[1].Suspend()
 	c = x.controller()
@@ -119,7 +121,8 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			}
 		}
 	}
-	// KEY_IDs that were assigned after the copy are not assigned again, and removed keys stay away.
+	// KEY_IDs that were assigned after the old copy was made are not assigned again, and removed
+	// keys stay away.
 	next := add("/next", "new")
 	for _, s := range x.switches[:2] {
 		if keys := s.keys(); len(keys) != 3 || next == later || next == gone {
@@ -129,7 +132,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {
 		t.Error("a key that was removed is there again")
 	}
-	// Sessions that were leased after the copy are not leased again immediately.
+	// Sessions that were leased after the old copy was made are not leased again immediately.
 	if again, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1}); err == nil {
 		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// elected starts a controller that is elected in an etcd, and keeps its state there.
+// elected starts a controller that is elected as the leader in an etcd, and keeps its state there.
 func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) {
 	x.t.Helper()
 	top, err := topology.Load(x.file)
@@ -49,16 +49,16 @@ func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) 
 	return lab.Serve(x.t, c), term
 }
 
-// TestWatchOverTakeovers: a watched name's key is removed and created again by controllers that
-// replace each other, with their state in etcd. The name's versions only grow, and watchers receive
-// every lasting change. This also holds if the new key is in a chain with far lower versions, and
-// if a replaced controller continues.
+// In TestWatchOverTakeovers, controllers with their state in etcd replace each other. They remove
+// the key of a watched name and create it again. The name's versions must only grow, and watchers
+// must receive every lasting change. This must also hold if the new key is in a chain with far
+// lower versions, and if a replaced controller continues.
 func TestWatchOverTakeovers(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	etcd := etcdtest.Start(t)
 	c, term := x.elected(etcd, "first")
 	c.WaitAllReady()
-	// The controller chooses the chain of the name's key.
+	// The variable chain determines in which chain the controller creates the key.
 	var mu sync.Mutex
 	chain := "a"
 	in := func(string) []string { mu.Lock(); defer mu.Unlock(); return []string{chain} }
@@ -77,7 +77,8 @@ func TestWatchOverTakeovers(t *testing.T) {
 	put := func(value string) {
 		t.Helper()
 		v, err := writer.Put(ctx, key, []byte(value))
-		for errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // its key was removed just before
+		for errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
+			// the outcome is unknown if the key was removed just before
 			v, err = writer.Put(ctx, key, []byte(value))
 		}
 		if err != nil {
@@ -104,7 +105,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 
 	put("first")
 	heard("first")
-	// The versions of chain a also grow by epochs.
+	// These writes and new epochs make the versions of chain a grow.
 	for i := range 6 {
 		frozen := i%2 == 0
 		if _, err := c.API.ChangeChain(ctx, "a", admin.ChainChange{Frozen: &frozen}); err != nil {
@@ -123,10 +124,11 @@ func TestWatchOverTakeovers(t *testing.T) {
 		if err := c.API.RemoveKey(ctx, k.Chain, k.Name); err != nil {
 			t.Fatal(err)
 		}
-		if round%2 == 0 { // the controller's process ends
+		if round%2 == 0 { // In this round, the controller's process ends.
 			c.Stop()
 			term.Resign()
-		} else { // the controller continues, and does not know yet that it is replaced
+		} else {
+			// In this round, the controller continues, and does not know yet that it is replaced.
 			if _, err := etcdtest.Client(t, etcd).Delete(ctx, "/netcraq/leader/", clientv3.WithPrefix()); err != nil {
 				t.Fatal(err)
 			}

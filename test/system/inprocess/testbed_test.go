@@ -23,12 +23,14 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// A testbed is a network in this process, for tests of the controller that need a data plane: real
-// switches (the interp engine behind the real P4Runtime server) on cables in memory. It needs no
-// root, no namespace and no other process, and starts in a tenth of a second. It cannot test what
-// depends on engines, interfaces or processes; the end-to-end tests do that.
+// A testbed is a network in the test's process, for tests of the controller that need a data plane.
+// It has real switches (the interp engine behind the real P4Runtime server) on cables in memory. It
+// needs no root, no namespace and no other process, and starts in a tenth of a second. It cannot
+// test anything that depends on other engines, interfaces or processes; the end-to-end tests do
+// that.
 
-// testbed is switches s1 to sn in a line, each with a host at port 1, and the chains of a layout.
+// testbed has the switches s1 to sn in a line, each with a host at port 1, and the chains of a
+// layout.
 type testbed struct {
 	t        *testing.T
 	layout   lab.Layout
@@ -38,8 +40,9 @@ type testbed struct {
 	network  *devnet.Network
 	switches []*bedSwitch
 
-	mu      sync.Mutex
-	replies map[uint16]chan *wire.Packet // by UDP port: the channels for the answers to the hosts' requests
+	mu sync.Mutex
+	// replies has the channels for the answers to the hosts' requests, by UDP port.
+	replies map[uint16]chan *wire.Packet
 	port    uint16
 }
 
@@ -49,8 +52,8 @@ type bedSwitch struct {
 	bed *testbed
 }
 
-// newTestbed starts the switches of a layout. It uses only the layout's number of switches and its
-// chains.
+// newTestbed starts the switches of a layout. It ignores everything in the layout except the number
+// of switches and the chains.
 func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	t.Helper()
 	x := &testbed{t: t, layout: l, dir: t.TempDir(), replies: map[uint16]chan *wire.Packet{}, port: 20000}
@@ -126,11 +129,11 @@ func (x *testbed) left(_ devnet.Port, frame []byte) {
 	defer x.mu.Unlock()
 	select {
 	case x.replies[f.Dst.Port()] <- p:
-	default: // no caller waits for it any more
+	default: // no caller waits for this frame any more
 	}
 }
 
-// keysFile is the file in which the controller keeps the keys.
+// keysFile returns the path of the file in which the controller keeps the keys.
 func (x *testbed) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
 
 func readOf(key uint32) *wire.Packet {
@@ -143,7 +146,7 @@ func (x *testbed) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, er
 	return x.askTimes(20, host, to, p)
 }
 
-// once sends a read once.
+// once sends a single read from the host at a switch, and returns the answer.
 func (x *testbed) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.askTimes(1, host, to, readOf(key))
 }
@@ -192,7 +195,8 @@ func (x *testbed) askFor(patience time.Duration, host int, to netip.Addr, p *wir
 	}
 }
 
-// read reads a key, and write writes it, at an address, from the host at switch 1.
+// read reads a key at an address, from the host at switch 1. The function write writes a key in the
+// same way.
 func (x *testbed) read(to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.ask(1, to, readOf(key))
 }
@@ -203,7 +207,7 @@ func (x *testbed) write(to netip.Addr, s *admin.Session, key uint32, value strin
 	return x.ask(1, to, p)
 }
 
-// mustWrite is a write that must succeed.
+// mustWrite writes a key, and fails the test if the write does not succeed.
 func (x *testbed) mustWrite(to netip.Addr, s *admin.Session, key uint32, value string) {
 	x.t.Helper()
 	if r, err := x.write(to, s, key, value); err != nil || r.Status != wire.OK {
@@ -220,7 +224,8 @@ func (s *bedSwitch) start() {
 	}
 }
 
-// keys returns the key_index entries of a switch: the slots, by KEY_ID.
+// keys returns the slots of the keys at a switch, by KEY_ID. It reads the entries of the table
+// key_index.
 func (s *bedSwitch) keys() map[uint32]int {
 	out := map[uint32]int{}
 	pipe := s.Pipeline()

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestRemoveUnused: a key is removed only if it has not changed since its deletion. It is removed
-// while a client writes it all the time, and no write is lost.
+// TestRemoveUnused checks that a key is removed only if it has not changed since its deletion. One
+// client removes the key while another client writes it all the time. No write may be lost.
 func TestRemoveUnused(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -68,7 +68,7 @@ func TestRemoveUnused(t *testing.T) {
 		t.Error("never written: ", err)
 	}
 
-	// One client writes, another removes the key when it finds it deleted.
+	// One client writes the key. Another client removes the key whenever it finds the key deleted.
 	busy, stop := context.WithTimeout(ctx, 15*time.Second)
 	defer stop()
 	var removed atomic.Int32
@@ -96,7 +96,7 @@ func TestRemoveUnused(t *testing.T) {
 		case err != nil:
 			t.Error(err)
 			return false
-		case v <= last && v != 0: // the key was deleted already
+		case v <= last && v != 0: // The key was already deleted.
 			t.Errorf("version %v after %v", v, last)
 		}
 		last = max(last, v)
@@ -111,7 +111,7 @@ func TestRemoveUnused(t *testing.T) {
 			}
 		}
 		newer(s.Delete(ctx, k))
-		// from time to time, leave time for the removal
+		// Some pauses are long enough for the removal.
 		time.Sleep(time.Duration(rounds%4) * 15 * time.Millisecond)
 	}
 	wg.Wait()
@@ -121,7 +121,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 }
 
-// TestUnusedKeysGo: the stores of nodes remove unused keys automatically.
+// TestUnusedKeysGo checks that the stores of nodes remove unused keys automatically.
 func TestUnusedKeysGo(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -145,7 +145,7 @@ func TestUnusedKeysGo(t *testing.T) {
 	if _, err := request(t, r, admin.KeyRequest{Name: "not/the node API's"}); err != nil {
 		t.Fatal(err)
 	}
-	// The store of another node, which has deleted none of the keys.
+	// This is the store of another node, which has deleted none of the keys.
 	nodeStore(x, r, 4, func(o *keys.Options) { o.Unused = 500 * time.Millisecond })
 	poll.Until(t, 20*time.Second, "the deleted ones have gone", func() bool {
 		left, err := r.API.Directory(ctx, "no", false)

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// server returns the notifications for a watching server at the host of a switch.
+// server returns a channel with the notifications that a switch's host receives at a UDP port.
 func (x *testbed) server(port uint16) chan *wire.Packet {
 	told := make(chan *wire.Packet, 1024)
 	x.mu.Lock()
@@ -23,8 +23,8 @@ func (x *testbed) server(port uint16) chan *wire.Packet {
 	return told
 }
 
-// heard waits for a notification of a key with a value, and repeats a function until the
-// notification comes. Other notifications that come meanwhile must be of the same key.
+// heard waits for a notification that a key has a value. It repeatedly calls the function `again`
+// until the notification comes. All notifications that come meanwhile must be about the same key.
 func heard(t *testing.T, told chan *wire.Packet, key uint32, value string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
@@ -67,9 +67,10 @@ func (x *testbed) watchEntries() (n int) {
 	return n
 }
 
-// TestObserver: a server whose switch is not a member of a chain is notified of each commit of the
-// keys that it watches, and of no other keys, until it ends the watch. This holds over a failover,
-// a chain of one, a recovery and another controller.
+// TestObserver checks notifications to a server whose switch is not a member of the chain. The
+// server must be notified of each commit of the keys that it watches, and of no other keys, until
+// it ends the watch. This must hold over a failover, in a chain of one, over a recovery, and with
+// another controller.
 func TestObserver(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})
@@ -98,13 +99,14 @@ func TestObserver(t *testing.T) {
 		p := &wire.Packet{Op: wire.Write, Key: wire.Key(key), Session: s.ID, Request: s.NextRequest,
 			Value: []byte(fmt.Sprint("v", n))}
 		s.NextRequest++
-		_, _ = x.askTimes(2, 4, a, p) // it may get no answer while the chain changes
+		_, _ = x.askTimes(2, 4, a, p) // a write may get no answer while the chain changes
 	}
 	newest := func(why string) {
 		t.Helper()
 		n++
 		heard(t, told, ids[0], fmt.Sprint("v", n), func() {
-			if _, err := watch(c, ids[0]); err != nil { // the watch is renewed, however long this takes
+			// this renews the watch, however long the test takes
+			if _, err := watch(c, ids[0]); err != nil {
 				t.Fatal(err)
 			}
 			write(ids[0])
@@ -113,7 +115,7 @@ func TestObserver(t *testing.T) {
 	}
 	newest("told")
 
-	for range 20 { // writes of the other key, without notifications
+	for range 20 { // These are writes of the other key, which must cause no notifications.
 		n++
 		write(ids[1])
 	}
@@ -154,9 +156,9 @@ func TestObserver(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the switches have nothing of it", func() bool { return x.watchEntries() == 0 })
 }
 
-// TestObserverRights: a server is notified only of keys that its host may read, whatever it
-// requests, and only while the host may read them. A server at a closed port is notified of
-// nothing.
+// TestObserverRights checks that a server is notified only of keys that its host may read, whatever
+// it requests, and only while the host may read them. A server at a closed port must get no
+// notifications.
 func TestObserverRights(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})
@@ -207,7 +209,8 @@ func TestObserverRights(t *testing.T) {
 		x.mustWrite(lab.ServiceAddrOf(1), s, ids[1], fmt.Sprint("secret", i))
 	}
 	x.mustWrite(lab.ServiceAddrOf(1), s, ids[0], "last")
-	heard(t, told, ids[0], "last", func() { refused(3, 9001) }) // and of nothing else
+	// this server must be notified of nothing else
+	heard(t, told, ids[0], "last", func() { refused(3, 9001) })
 	if len(closed) > 0 {
 		t.Errorf("who may read nothing was told %+v", <-closed)
 	}

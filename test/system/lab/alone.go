@@ -13,10 +13,10 @@ import (
 type Alone struct {
 	Network *Network
 	binary  string
-	cmd     atomic.Pointer[exec.Cmd] // nil: not running
+	cmd     atomic.Pointer[exec.Cmd] // nil while the controller is not running
 }
 
-// StartAlone starts an Alone.
+// StartAlone starts a controller process that keeps its state in files.
 func StartAlone(nw *Network) *Alone {
 	nw.T.Helper()
 	a := &Alone{Network: nw, binary: Built(nw.T, "controlplane/cmd/netcraq-controller")}
@@ -33,7 +33,7 @@ func StartAlone(nw *Network) *Alone {
 
 func (a *Alone) log() string { return filepath.Join(a.Network.dir, "alone.log") }
 
-// Socket returns the address of its admin API.
+// Socket returns the address of the controller's admin API.
 func (a *Alone) Socket() string { return "unix://" + filepath.Join(a.Network.dir, "alone.sock") }
 
 // Start starts the process again.
@@ -62,7 +62,7 @@ func (a *Alone) Kill() {
 	}
 }
 
-// Signal signals the process, if it runs.
+// Signal sends a signal to the process, if it runs.
 func (a *Alone) Signal(what syscall.Signal) {
 	if cmd := a.cmd.Load(); cmd != nil {
 		_ = cmd.Process.Signal(what)

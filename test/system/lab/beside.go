@@ -14,10 +14,11 @@ import (
 	"testing"
 )
 
-// Programs in the namespaces of hosts, and links to them in addition to the data network.
+// This file runs programs in the namespaces of hosts. It also makes links to hosts in addition to
+// the data network.
 
-// Beside gives a host a link to the test's namespace, for traffic outside the switches. It returns
-// the addresses of both ends.
+// Beside connects a host with the test's namespace by a link, for traffic that does not pass
+// through the switches. It returns the addresses of both ends of the link.
 func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	nw.T.Helper()
 	here = netip.AddrFrom4([4]byte{172, 31, byte(host), 1})
@@ -32,7 +33,8 @@ func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	return here, there
 }
 
-// Forward forwards connections from one address to another, until the test ends.
+// Forward listens at the address `from`, and forwards TCP connections to the address `to`, until
+// the test ends.
 func Forward(t *testing.T, from, to string) {
 	t.Helper()
 	l, err := net.Listen("tcp", from)
@@ -72,8 +74,8 @@ type Process struct {
 	Ended <-chan struct{} // closed when the process has ended
 }
 
-// Run starts a command in the namespace of a host. If the test fails, its log has the command's
-// output.
+// Run starts a command in the namespace of a host. If the test fails, the test's log has the
+// command's output.
 func (nw *Network) Run(host int, name string, command ...string) Process {
 	nw.T.Helper()
 	log, err := os.OpenFile(filepath.Join(nw.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

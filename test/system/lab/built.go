@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// envBuilt names the folder of the commands that this package's tests and their children have
-// built. They share it, because linking a command takes seconds.
+// envBuilt is the environment variable with the folder of the commands that the test process and
+// its children have built. They share the folder, because linking a command takes seconds.
 const envBuilt = "NETCRAQ_TEST_BUILT"
 
-// keepBuilt creates the folder, unless a parent process has. forget removes it.
+// keepBuilt creates the folder, unless a parent process has created it. forget removes the folder.
 func keepBuilt() (forget func(), err error) {
 	if os.Getenv(envBuilt) != "" {
 		return func() {}, nil
@@ -35,7 +35,8 @@ func Built(t testing.TB, command string) string {
 	if _, err := os.Stat(file); err == nil {
 		return file
 	}
-	mine := filepath.Join(t.TempDir(), path.Base(command)) // renamed into the folder when it is complete
+	// the command is renamed into the shared folder when it is complete
+	mine := filepath.Join(t.TempDir(), path.Base(command))
 	if out, err := exec.Command("go", "build", "-o", mine, "github.com/netcraq/netcraq/"+command).CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", command, err, out)
 	}

@@ -19,12 +19,12 @@ const envBusy = "NETCRAQ_TEST_BUSY"
 func busyMain() {
 	for n := uint64(1); ; n++ {
 		if n == 0 {
-			os.Exit(1) // in a thousand years
+			os.Exit(1) // this would take a thousand years
 		}
 	}
 }
 
-// Busy starts n processes with a nice value, each of which can keep a CPU busy, until relieve is
+// Busy starts n processes with the given nice value. Each process keeps a CPU busy until relieve is
 // called or the test ends.
 func Busy(t *testing.T, n, nice int) (relieve func()) {
 	t.Helper()

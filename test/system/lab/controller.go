@@ -44,7 +44,8 @@ func (nw *Network) StartController(state string) *Controller {
 	return nw.StartControllerWith(state, top)
 }
 
-// StartControllerWith is StartController with another topology than the file's.
+// StartControllerWith is like StartController, but uses the topology top instead of the topology in
+// the file.
 func (nw *Network) StartControllerWith(state string, top *topology.Topology) *Controller {
 	nw.T.Helper()
 	var store saved.Store = saved.Memory{}
@@ -135,7 +136,7 @@ func (r *Controller) WaitEvent(kind, sw string) {
 	}, "an event "+kind+" "+sw)
 }
 
-// WaitUntil waits until done returns true.
+// WaitUntil waits until the function `done` returns true.
 func (r *Controller) WaitUntil(done func() bool, what string) {
 	r.T.Helper()
 	poll.Until(r.T, 60*time.Second, what, done, r.History)
@@ -187,9 +188,10 @@ func (r *Controller) AllReady(members int) bool {
 	})
 }
 
-// Clients starts n clients for some time. In turn, they read and write key 7 of the chains 1 to
-// chains, and also read at some switches. Each runs at the host that at returns. The returned
-// function waits for their end, and returns their calls by chain.
+// Clients starts n clients for some time. In turn, they read and write key 7 of each chain from 1
+// to `chains`, and also read at the given switches. Client i runs at the host that at(i) returns.
+// The function that Clients returns waits for the end of the clients, and returns their calls by
+// chain.
 func (r *Controller) Clients(n, chains int, switches []int, length time.Duration,
 	at func(client int) *Host) func() map[uint8][]linearizable.Call {
 	r.T.Helper()

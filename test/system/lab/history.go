@@ -51,7 +51,7 @@ func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 
 
 // CheckHistory fails a test if the clients' history is not linearizable, or has too few calls to
 // prove anything. The functions in more describe a history that is not linearizable. CheckHistory
-// returns the number of calls, and of calls with unknown outcome.
+// returns the number of calls, and the number of calls whose outcome is unknown.
 func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (
 	calls, unknown int) {
 	t.Helper()
@@ -96,8 +96,8 @@ func Around(model porcupine.Model, ops []porcupine.Operation) string {
 	return text.String()
 }
 
-// upTo returns a history up to a moment. An operation without an answer by then has an unknown
-// outcome.
+// upTo returns a history up to a moment. If an operation has no answer by then, its outcome is
+// unknown.
 func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
 	for n, o := range ops {
 		x := o.Input.(linearizable.Call)

@@ -27,14 +27,14 @@ import (
 
 const ReplyTimeout = time.Second
 
-// Read sends a read of a key to one switch, or to the chain.
+// Read sends a read of a key to an address, which is that of a switch or of the chain.
 func (h *Host) Read(at netip.Addr, key uint32) (*wire.Packet, error) {
 	return h.Ask(at, &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 7}, ReplyTimeout)
 }
 
-// ReadAll reads keys at an address, many at a time, and reports wrong values. It repeats a lost
-// read, as a client does, because BMv2's queues hold only 64 packets. It returns the number of
-// repeated reads.
+// ReadAll reads keys at an address, many at a time, and reports wrong values. Like a client, it
+// repeats lost reads, because BMv2's queues hold only 64 packets. It returns the number of repeated
+// reads.
 func (h *Host) ReadAll(at netip.Addr, keys []admin.Key, want func(name string) string) uint64 {
 	h.t.Helper()
 	window := make(chan struct{}, 32)
@@ -83,7 +83,7 @@ func (h *Host) Inside(do func()) error {
 	return nil
 }
 
-// Host is a process in its own namespace that sends packets for the test.
+// Host is a process in its own network namespace. It sends packets for the test.
 type Host struct {
 	t       *testing.T
 	profile wire.Profile
@@ -128,8 +128,8 @@ func startHost(t *testing.T, n int, profile wire.Profile) *Host {
 	ifc := fmt.Sprintf("h%d", n)
 	pid := fmt.Sprint(h.Cmd.Process.Pid)
 	sh(t, "ip", "link", "set", ifc, "netns", pid)
-	// All addresses are behind the switch: one route, through a neighbour whose Ethernet address
-	// does not matter.
+	// All addresses are behind the switch. So there is one route, through a neighbour whose
+	// Ethernet address does not matter.
 	for _, args := range [][]string{
 		{"ip", "link", "set", "lo", "up"},
 		{"ip", "link", "set", ifc, "address", HostMAC(n)},
@@ -221,8 +221,8 @@ func (h *Host) Request(req HostRequest) (hostReply, error) {
 	}
 }
 
-// hostMain runs a host process: requests on stdin, replies on stdout, each request with its own
-// socket.
+// hostMain runs a host process. It reads requests from stdin and writes replies to stdout. Each
+// request gets its own socket.
 func hostMain() {
 	var mu sync.Mutex
 	enc := json.NewEncoder(os.Stdout)
@@ -292,8 +292,8 @@ func (h *Host) Work(w Workload) ([]linearizable.Call, error) {
 	return r.History, err
 }
 
-// StartGuest starts another process in the namespace of a host. It can be stopped while the host
-// process continues.
+// StartGuest starts another process in the namespace of a host. A test can stop this process while
+// the host process continues.
 func StartGuest(t *testing.T, at *Host) *Host {
 	t.Helper()
 	cmd := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", at.Cmd.Process.Pid), "--", os.Args[0])

@@ -17,28 +17,30 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestLateMessages: clients that use the library for named keys, where versions belong
-// to names.
+// This file has the load of TestLateMessages. Its clients use the library for named keys, where
+// versions belong to names.
 
-// KeptWork is the work of such a client for some time.
+// KeptWork is the work that such a client does for some time.
 type KeptWork struct {
 	Client   int
-	Run      string   // prefix of all values, after their names
+	Run      string   // part of all values; it follows the name in each value
 	Admin    []string // addresses of the controllers
 	Names    []string // keys to read, write, change by CAS and delete
 	Locks    []string // locks to acquire and release
 	Duration time.Duration
-	Until    string // as in Workload
+	Until    string // has the same meaning as in Workload
 }
 
-// Section is a time for which a client held a lock.
+// Section is a period in which a client held a lock.
 type Section struct {
-	Lock     string
-	Token    wire.Version
-	From, To int64 // Unix nanoseconds: when the client knew that it held the lock, and when it released it
+	Lock  string
+	Token wire.Version
+	// Unix nanoseconds; From is when the client knew that it held the lock, and To is when it
+	// released the lock
+	From, To int64
 }
 
-// A host process keeps its knowledge of names, and its sessions, between pieces of work.
+// A host process keeps its cached names and its sessions from one KeptWork to the next.
 var (
 	ownNames     *fromadmin.Names
 	makeOwnNames sync.Once
@@ -90,13 +92,13 @@ type keptCaller struct {
 	sections []Section
 }
 
-// value returns a unique value.
+// value returns a value that no other call writes.
 func (c *keptCaller) value(name string) string {
 	c.n++
 	return fmt.Sprintf("%s:%s%d.%d", name, c.w.Run, c.id, c.n)
 }
 
-// call makes a random call.
+// call makes a call of a random kind on a name.
 func (c *keptCaller) call(name string) {
 	switch i := c.random.IntN(20); {
 	case i < 8:
@@ -110,7 +112,8 @@ func (c *keptCaller) call(name string) {
 	}
 }
 
-// do makes a call, and returns it with its result. It records the call if it had an outcome.
+// do makes a call, and returns it with its result. It records the call, unless the call was
+// certainly not executed.
 func (c *keptCaller) do(x linearizable.Call) (linearizable.Call, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), keptTimeout)
 	defer cancel()
@@ -139,7 +142,7 @@ func (c *keptCaller) do(x linearizable.Call) (linearizable.Call, bool) {
 		x.Unknown, x.Version = true, 0
 	case errors.Is(err, client.ErrCASFailed):
 		x.Failed = true
-	default: // certainly not executed
+	default: // The call was certainly not executed.
 		return x, false
 	}
 	if !x.Unknown {
@@ -160,8 +163,8 @@ func (c *keptCaller) lock(name string) {
 	if !ok || x.Failed {
 		return
 	}
-	// If it is unknown whether the write succeeded, read the key: no other client writes this
-	// value.
+	// If it is unknown whether the write succeeded, reading the key shows that, because no other
+	// client writes this value.
 	for tries := 0; x.Unknown || x.Op == wire.Read && !ok; tries++ {
 		if x, ok = c.do(linearizable.Call{Name: name, Op: wire.Read}); ok && x.Got != mine || tries == 20 {
 			return

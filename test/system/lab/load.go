@@ -17,23 +17,26 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestSurvive: the clients' work, which runs in the host processes.
+// This file has the load of TestSurvive. It is the work of clients, which runs in the host
+// processes.
 
-// Workload is the work of a host for some time.
+// Workload is the work that a host does for some time.
 type Workload struct {
-	Client   int
-	Service  netip.Addr
-	Others   []netip.Addr
-	Reads    bool // the workload only reads
-	Writes   bool // the workload only writes
-	Swaps    int  // if not 0: only so many CAS calls, without pauses, each on the last known version
+	Client  int
+	Service netip.Addr
+	Others  []netip.Addr
+	Reads   bool // the workload only reads
+	Writes  bool // the workload only writes
+	// if it is not 0, the workload makes only this number of CAS calls, without pauses, each on the
+	// last known version
+	Swaps    int
 	Keys     []uint32
 	Session  admin.Session
 	Duration time.Duration
-	Until    string // a file whose existence ends the work early
+	Until    string // path of a file; when the file exists, the work ends early
 }
 
-// over returns whether the time is over.
+// over returns whether the time `end` has passed, or the file `until` exists.
 func over(end time.Time, until string) bool {
 	if until != "" {
 		if _, err := os.Stat(until); err == nil {
@@ -109,13 +112,14 @@ func (l Workload) run() ([]linearizable.Call, error) {
 	return history, nil
 }
 
-// Watch reads a key that nobody writes at one switch, continuously, to find times without answers.
+// Watch reads a key at one switch continuously, to find times without answers. No client writes the
+// key.
 type Watch struct {
 	Switch   netip.Addr
 	Key      uint32
 	Value    string
 	Duration time.Duration
-	Until    string // as in Workload
+	Until    string // has the same meaning as in Workload
 }
 
 // readers is the number of concurrent readers, so that a single lost frame causes no gap.

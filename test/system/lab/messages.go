@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// Delaying P4Runtime's messages (Layout.Messages).
+// The functions in this file delay P4Runtime's messages (Layout.Messages).
 
 // startMessages starts a proxy in front of a switch. The proxy knows the names of the program's
 // tables.

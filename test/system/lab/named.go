@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestAdversary: clients that know keys by name.
+// This file has the load of TestAdversary. Its clients know keys by name.
 
-// NamedWork is the work of a client that knows keys by name.
+// NamedWork is the work that a client does for some time. The client knows keys by name.
 type NamedWork struct {
 	Client   int
 	Admin    []string // addresses of the controllers
@@ -28,7 +28,7 @@ type NamedWork struct {
 	Duration time.Duration
 }
 
-// A client process keeps its client, and so its sessions, between pieces of work.
+// A client process keeps its client, and so its sessions, from one NamedWork to the next.
 var (
 	ownClient     *client.Client
 	makeOwnClient sync.Mutex
@@ -69,7 +69,7 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 			limit, cancel := context.WithTimeout(ctx, time.Second)
 			k, err := controller.Lookup(limit, name)
 			cancel()
-			if err != nil { // the key does not exist or is moving, or no controller leads
+			if err != nil { // The key does not exist or is being moved, or no controller leads.
 				time.Sleep(2 * time.Millisecond)
 				continue
 			}
@@ -97,9 +97,9 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 	return history, nil
 }
 
-// callByName makes the call. It returns whether the call may have had an effect or an answer; a
-// call that was certainly not executed had neither. The call's versions belong to the name. Adding
-// offset converts them to versions of the KEY_ID.
+// callByName makes the call x. It returns false if the call was certainly not executed and got no
+// answer that counts. Versions in x belong to the name; adding offset converts them to versions of
+// the KEY_ID.
 func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *linearizable.Call) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -107,7 +107,7 @@ func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *li
 	if x.Op != wire.Read {
 		req.Value = []byte(x.Value)
 	}
-	for _, a := range services { // only the chain's own service address
+	for _, a := range services { // Send the call only to the chain's own service address.
 		if a == ServiceAddrOf(int(wire.Key(x.Key).Chain())) {
 			client.AskAddresses(netip.AddrPortFrom(a, wire.Port))(&req)
 		}
@@ -126,7 +126,8 @@ func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *li
 		x.Unknown, x.Version = true, 0
 	case errors.Is(e, client.ErrNotFound) && e.Version == 0:
 		x.Absent, x.Version = true, 0
-	case errors.Is(e, client.ErrNotFound): // a tombstone, which counts as an answer
+	case errors.Is(e, client.ErrNotFound):
+		// The answer is a tombstone, which also counts as an answer.
 		x.Version = byName(e.Version)
 	case errors.Is(e, client.ErrCASFailed):
 		x.Failed, x.Version, x.Got, x.Found = true, byName(e.Version), string(e.Value), e.Found

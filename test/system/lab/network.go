@@ -28,14 +28,16 @@ import (
 
 // The end-to-end tests run real switch processes on veth interfaces. Everything is in unnamed
 // network namespaces, which clone(2) creates for child processes. The switches and the test share
-// one, and each host has its own. A namespace ends with its last process, and the processes end
-// with their parent (PDEATHSIG), so a killed run leaves nothing.
+// one namespace, and each host has its own. A namespace ends with its last process, and the
+// processes end with their parent (PDEATHSIG). So a killed run leaves no processes or namespaces
+// behind.
 const (
-	EnvInside = "NETCRAQ_TEST_INSIDE" // set in the child that has its own namespace
-	envHost   = "NETCRAQ_TEST_HOST"   // set in a child that is a host
+	EnvInside = "NETCRAQ_TEST_INSIDE" // set in the child process that has its own namespace
+	envHost   = "NETCRAQ_TEST_HOST"   // set in a child process that is a host
 )
 
-// Main is called by TestMain of a package with such tests.
+// Main runs the tests of a package. The function TestMain of a package that uses this package calls
+// it.
 func Main(m *testing.M) {
 	if os.Getenv(envHost) != "" {
 		hostMain()
@@ -61,8 +63,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// InNamespace runs the rest of a test in a process with its own network namespace. It returns false
-// in the parent, which must then return.
+// InNamespace runs the rest of a test in a process with its own network namespace. In the parent
+// process, it returns false, and the test must then return.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(EnvInside) == t.Name() {
@@ -75,9 +77,10 @@ func InNamespace(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("skipped: needs ip (iproute2)")
 	}
-	var timeout time.Duration // no limit
+	var timeout time.Duration // 0 means no time limit
 	if end, ok := t.Deadline(); ok {
-		timeout = max(time.Second, time.Until(end)-5*time.Second) // so the child prints where it hangs
+		// with this time limit, the child prints where it hangs
+		timeout = max(time.Second, time.Until(end)-5*time.Second)
 	}
 	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=" + timeout.String()}
 	cmd := exec.Command(os.Args[0], args...)
@@ -95,7 +98,7 @@ func InNamespace(t *testing.T) bool {
 }
 
 // skippedInside returns whether a whole test was skipped in its namespace, according to its output.
-// A test of which only a part was skipped, or a part failed, was not.
+// If only a part of the test was skipped, or a part failed, it returns false.
 func skippedInside(name string, out []byte, err error) bool {
 	return err == nil && strings.Contains(string(out), "--- SKIP: "+name+" (")
 }
@@ -107,19 +110,19 @@ func sh(t testing.TB, name string, args ...string) {
 	}
 }
 
-// Layout describes a network: switches 1 to n, each with a host at port 1. Links use the next free
-// ports of both ends.
+// Layout describes a network. It has the switches 1 to N, each with a host at port 1. Links use the
+// next free ports of both switches.
 type Layout struct {
 	N      int
 	Links  [][2]int
 	Chains []Chain
-	// Profile is the width of values; 0: 128 bits.
+	// Profile is the width of values. 0 means 128 bits.
 	Profile wire.Profile
-	// Faults are the faults of all cables, including those to hosts (netcraq-switch --faults); "":
-	// none.
+	// Faults are the faults of all cables, including the cables to hosts. The form is that of
+	// netcraq-switch --faults. "" means no faults.
 	Faults string
-	// Messages puts a proxy in front of each switch that can delay P4Runtime's messages
-	// (Network.Messages).
+	// Messages makes the network put a proxy in front of each switch. The proxies can delay
+	// P4Runtime's messages (Network.Messages).
 	Messages bool
 }
 
@@ -127,14 +130,15 @@ type Chain struct {
 	ID      int
 	Name    string
 	Members []int
-	Lease   int // milliseconds
-	// Short is the duration of leases while everything is prompt, in milliseconds. Patience is then
-	// the controller's default. 0: always Lease.
+	Lease   int // duration of leases in milliseconds
+	// Short is the duration of leases in milliseconds while messages arrive promptly. If it is set,
+	// Patience is the controller's default. 0 means that leases always have the duration Lease.
 	Short int
-	// Patience is in milliseconds; 0: members leave the chain only on an operator's command.
+	// Patience is the time in milliseconds after which the controller gives up a member that does
+	// not answer. 0 means that members leave the chain only on an operator's command.
 	Patience int
 	// Rejoin is the time in milliseconds for which a lost member must be stable before it rejoins
-	// automatically; 0: it rejoins only on an operator's command.
+	// automatically. 0 means that it rejoins only on an operator's command.
 	Rejoin int
 }
 
@@ -150,7 +154,7 @@ func Line(n, lease int) Layout {
 	return l
 }
 
-// Network is a running layout.
+// Network is a running network of real switches and hosts, as a Layout describes it.
 type Network struct {
 	T        *testing.T
 	Layout   Layout
@@ -159,20 +163,22 @@ type Network struct {
 	options  []string   // options of the switches' command lines
 	ports    [][]string // interfaces of each switch, port 1 first
 	switches []*exec.Cmd
-	cables   []string // the interfaces of the switch that simulates the cables, two for each cable
+	cables   []string // interfaces of the switch that simulates the cables; each cable has two
 	Hosts    []*Host
 	Proxies  []*Proxy
-	Messages []*p4proxy.Proxy // for each switch, the proxy between its Proxy and the switch; nil: none
-	file     string           // file with the topology
+	// for each switch, the second proxy in front of it, which can delay messages; nil if there is
+	// none
+	Messages []*p4proxy.Proxy
+	file     string // path of the file with the topology
 }
 
-// BasePort is the first port of the switches' P4Runtime servers. Each is reached through a proxy
-// that can be cut. The ports are outside the range that the kernel assigns to connections
+// BasePort is the first port of the switches' P4Runtime servers. Each server is reached through a
+// proxy that a test can cut. The ports are outside the range that the kernel assigns to connections
 // (ip_local_port_range, which includes 50051). Otherwise a restarted switch might find its port in
 // use.
 const BasePort = 9559
 
-// SwitchServer is the address of a switch's P4Runtime server, without a proxy.
+// SwitchServer returns the address of a switch's P4Runtime server itself, without its proxy.
 func SwitchServer(n int) string { return fmt.Sprintf("127.0.0.1:%d", BasePort+n-1) }
 
 func SwitchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
@@ -181,8 +187,8 @@ func ServiceAddrOf(chain int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0,
 
 var ServiceAddr = ServiceAddrOf(3)
 
-// NewNetwork starts the switches and hosts of a layout. engine is netcraq-switch's --engine, tc or
-// xdp for the kernel at that hook, or bmv2.
+// NewNetwork starts the switches and hosts of a layout. engine is a value of netcraq-switch's
+// option --engine. It can also be tc or xdp, for the kernel engine at that hook, or bmv2.
 func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	t.Helper()
 	l.Profile = cmp.Or(l.Profile, wire.Profile128)
@@ -195,7 +201,8 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	}
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
-		// Otherwise the switch formats log lines for every packet, even if nothing reads them.
+		// With logging, the switch would format log lines for every packet, even if nothing reads
+		// them.
 		nw.options = []string{"--log-level", "off"}
 	} else {
 		nw.binary = box
@@ -242,8 +249,8 @@ func MustLook(t *testing.T, name string) string {
 	return path
 }
 
-// link creates and connects two interfaces: as a veth pair, or, if cables have faults, through the
-// switch that simulates the cables.
+// link creates and connects two interfaces. They are a veth pair. But if cables have faults, they
+// are connected through the switch that simulates the cables.
 func (nw *Network) link(a, b string) {
 	nw.T.Helper()
 	if nw.Layout.Faults != "" {
@@ -282,8 +289,8 @@ func (nw *Network) startCables(binary string) {
 func (nw *Network) veth(a, b string) {
 	nw.T.Helper()
 	sh(nw.T, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
-	// For the next network in this namespace. The end of a host's namespace may have removed the
-	// pair already.
+	// The pair must be gone before the next network in this namespace starts. The end of a host's
+	// namespace may already have removed it.
 	nw.T.Cleanup(func() { exec.Command("ip", "link", "del", a).Run() })
 	for _, x := range []string{a, b} {
 		sh(nw.T, "sysctl", "-qw", "net.ipv6.conf."+x+".disable_ipv6=1")
@@ -320,8 +327,8 @@ func (nw *Network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 	return cmd
 }
 
-// answers waits until a server accepts connections at an address. If none does, the failure has the
-// end of the server's log.
+// answers waits until a server accepts connections at an address. If no server does so within
+// limit, the test fails with the end of the server's log.
 func (nw *Network) answers(limit time.Duration, what, network, address, log string) {
 	nw.T.Helper()
 	poll.Nil(nw.T, limit, what, func() error {
@@ -342,7 +349,8 @@ func (nw *Network) KillSwitch(i int) {
 	nw.switches[i].Wait()
 }
 
-// PauseSwitch stops a switch's process (SIGSTOP), or continues it.
+// PauseSwitch stops a switch's process (SIGSTOP) if pause is true. Otherwise it continues the
+// process.
 func (nw *Network) PauseSwitch(i int, pause bool) {
 	nw.T.Helper()
 	s := map[bool]syscall.Signal{true: syscall.SIGSTOP, false: syscall.SIGCONT}[pause]
@@ -351,9 +359,9 @@ func (nw *Network) PauseSwitch(i int, pause bool) {
 	}
 }
 
-// Program writes the compiled program for a width of values in bits into the network's folder. The
-// JSON is uncompressed, so that a controller of an earlier release can read it, too. It returns the
-// paths of the JSON and of the P4Info.
+// Program writes the compiled P4 program for a width of values in bits into the network's folder.
+// The JSON is not compressed, so that a controller of an earlier release can also read it. It
+// returns the paths of the JSON and of the P4Info.
 func (nw *Network) Program(bits int) (json, p4info string) {
 	nw.T.Helper()
 	json, p4info, err := p4src.Write(filepath.Join(nw.dir, fmt.Sprintf("netcraq-%d", bits)), bits)

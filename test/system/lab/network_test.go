@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSkippedInside: a test counts as skipped only if no part of it ran or failed.
+// TestSkippedInside checks that a test counts as skipped only if no part of it ran or failed.
 func TestSkippedInside(t *testing.T) {
 	failed := errors.New("exit status 1")
 	for _, c := range []struct {

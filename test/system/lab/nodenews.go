@@ -15,16 +15,18 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/notify"
 )
 
-// The sources of a node API server's events: notifications of its switch, or reads.
+// This file measures from which source a node API server gets events. The sources are notifications
+// of its switch, and reads.
 
-// notified connects a store to its switch's notifications, and serves the store's metrics on a
-// socket next to the server's.
+// notified connects a store to the notifications of its switch. It serves the store's metrics on a
+// socket next to the server's socket.
 func notified(o *keys.Options, socket string, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	o.Metrics = registry
 	o.Push = notify.New(notify.Options{Admin: o.Admin, Log: log, Metrics: registry})
 	path := newsSocket(socket)
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) { // left by a killed process
+	// a killed process may have left the socket
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	l, err := net.Listen("unix", path)
@@ -40,7 +42,7 @@ func notified(o *keys.Options, socket string, log *slog.Logger) error {
 			}
 			_ = json.NewEncoder(w).Encode(news)
 		})}
-	go func() { _ = s.Serve(l) }() // it ends with the process
+	go func() { _ = s.Serve(l) }() // this goroutine ends with the process
 	return nil
 }
 
@@ -63,7 +65,7 @@ func NewsOf(registry *prometheus.Registry) (News, error) {
 	return out, err
 }
 
-// News returns the counts since the server's last start.
+// News returns the numbers of events since the server's last start.
 func (s *NodeServer) News(ctx context.Context) (out News, err error) {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -19,20 +19,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
-// envNode is set in a child process that is a node API server, to its configuration.
+// envNode is an environment variable. In a child process that is a node API server, it has the
+// server's configuration.
 const envNode = "NETCRAQ_TEST_NODE"
 
-// NodeServer is a node API server process in the namespace of a host, over the network's chains.
-// Its socket is on disk, so that programs in any namespace can reach it.
+// NodeServer is a node API server process in the namespace of a host. It stores keys in the
+// network's chains. Its socket is on disk, so that programs in any namespace can reach it.
 type NodeServer struct {
 	nw     *Network
 	at     *Host
 	does   nodeServing
 	Socket string
-	cmd    atomic.Pointer[exec.Cmd] // nil: not running
+	cmd    atomic.Pointer[exec.Cmd] // nil while the server is not running
 }
 
-// nodeServing is the configuration of the process.
+// nodeServing is the configuration of the server process.
 type nodeServing struct {
 	Name, Namespace, Socket string
 	Admin                   string // addresses of the controllers' admin APIs
@@ -89,7 +90,7 @@ func (s *NodeServer) Kill() {
 	}
 }
 
-// Signal signals the server, if it runs.
+// Signal sends a signal to the server, if it runs.
 func (s *NodeServer) Signal(what syscall.Signal) {
 	if cmd := s.cmd.Load(); cmd != nil {
 		cmd.Process.Signal(what)
@@ -107,7 +108,8 @@ func nodeServerMain(does string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(d.Socket); err != nil && !os.IsNotExist(err) { // left by a killed process
+	// a killed process may have left the socket
+	if err := os.Remove(d.Socket); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	l, err := net.Listen("unix", d.Socket)
@@ -117,7 +119,7 @@ func nodeServerMain(does string) error {
 	return server.New(server.Config{Store: st, Name: "test", Node: d.Name, Namespace: d.Namespace, Log: log}).Serve(l)
 }
 
-// nodeStore creates the store, which requires an answer of a controller.
+// nodeStore creates the server's store. For that, a controller must answer.
 func nodeStore(d nodeServing, log *slog.Logger) (*keys.Store, error) {
 	o := keys.Options{Admin: admin.NewClient(d.Admin), Node: d.Name, Sessions: 8,
 		Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond, Round: time.Second}

@@ -14,10 +14,11 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 )
 
-// Use makes switches that are started from then on run another netcraq-switch.
+// Use makes all switches that are started later run another netcraq-switch binary.
 func (nw *Network) Use(binary string) { nw.binary = binary }
 
-// File writes the network's topology, with changes, to a file.
+// File writes the network's topology to a file, after it has applied change. It returns the file's
+// path.
 func (nw *Network) File(name string, change func(topologytest.Object)) string {
 	nw.T.Helper()
 	b, err := json.Marshal(topologytest.Read(nw.T, nw.file, change))

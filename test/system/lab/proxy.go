@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy that stands for the network between controller and switch. It can be cut.
+// Proxy is a TCP proxy between a controller and a switch. A test can cut it to simulate a broken
+// network.
 type Proxy struct {
 	Addr string
 	mu   sync.Mutex
@@ -63,7 +64,7 @@ func (p *Proxy) copy(from, to net.Conn) {
 	delete(p.open, to)
 }
 
-// SetCut breaks all connections and refuses new ones, or allows them again.
+// SetCut(true) breaks all connections and refuses new ones. SetCut(false) allows connections again.
 func (p *Proxy) SetCut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// BringIn brings a switch into the chain main. It returns the duration, and the duration of the
-// change of the chain for which writes wait (ChangedSpan).
+// BringIn brings a switch into the chain main. It returns the duration of the recovery, and how
+// long the chain was changing, during which writes wait (ChangedSpan).
 func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	r.T.Helper()
 	start := r.BringInto("main", name)
@@ -18,8 +18,8 @@ func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	return time.Since(start), to.Sub(from)
 }
 
-// BringInto brings a switch into a chain, and returns the time of the start. It retries, as an
-// operator would, if another member was lost meanwhile or the switch was given up.
+// BringInto brings a switch into a chain, and returns the time of the start. Like an operator, it
+// retries if the chain has lost another member meanwhile, or has given up the switch.
 func (r *Controller) BringInto(chain, name string) (start time.Time) {
 	r.T.Helper()
 	for try := 1; ; try++ {
@@ -40,8 +40,9 @@ func (r *Controller) BringInto(chain, name string) (start time.Time) {
 	}
 }
 
-// Heal brings in switches that were lost without a fault, and returns their number. A machine loses
-// members when a switch, or the controller, gets no CPU time for longer than a lease.
+// Heal brings in switches that chains have lost without a fault. It returns the number of these
+// switches. A machine loses members when a switch, or the controller, gets no CPU time for longer
+// than a lease.
 func (r *Controller) Heal() (lost int) {
 	r.T.Helper()
 	switches, err := r.API.Switches(r.T.Context())
@@ -63,9 +64,10 @@ func (r *Controller) Heal() (lost int) {
 	return lost
 }
 
-// ChangedSpan returns the time in the last recovery in which the chain changed, so that writes pass
-// the new switch: from the decision until the last member has the change. In a chain of one, it is
-// from the decision to freeze the member until its thaw.
+// ChangedSpan returns when the chain changed during the last recovery, so that writes pass through
+// the new switch. The time begins with the controller's decision and ends when the last member has
+// the change. In a chain of one, it begins with the decision to freeze the member and ends when the
+// member is unfrozen.
 func (r *Controller) ChangedSpan() (from, to time.Time) {
 	changing := false
 	r.API.Events(r.T.Context(), 0, false, func(e admin.Event) error {

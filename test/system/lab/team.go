@@ -27,9 +27,10 @@ type Team struct {
 	binary  string
 	server  string
 	Etcd    *clientv3.Client
-	flags   []string                    // additional flags
-	Cmds    [2]atomic.Pointer[exec.Cmd] // nil: not running
-	Seen    string                      // why a condition that a test waits for does not hold, if known
+	flags   []string                    // additional flags of the controllers
+	Cmds    [2]atomic.Pointer[exec.Cmd] // nil while a controller is not running
+	// if known, why the condition that a test waits for does not hold yet
+	Seen string
 }
 
 func (t *Team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
@@ -124,7 +125,8 @@ func (t *Team) Until(what string, done func() bool) {
 	poll.Until(t.Network.T, time.Minute, what, done, func() string { return fmt.Sprint(t.Seen) })
 }
 
-// KillAt kills the leader when it reports a given event, and then sends its number.
+// KillAt kills the leader when it reports the event `point`. It then sends the leader's number to
+// the returned channel.
 func (t *Team) KillAt(point string) chan int {
 	i := t.Leader()
 	c := admin.NewClient(t.Socket(i))

@@ -16,10 +16,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEmptied: a client with another P4Runtime role loads the program into a switch again, which
-// empties it, while the controller's stream lives on. This happens to the head, a replica and the
-// tail in turn. From then on the switch must answer for no key. The controller brings it in again
-// with everything.
+// In TestEmptied, a client with another P4Runtime role loads the program into a switch again. This
+// empties the switch, but does not end the controller's stream. It happens to the head, a replica
+// and the tail in turn. An emptied switch must answer for no key until the controller has filled it
+// and brought it into the chain again.
 func TestEmptied(t *testing.T) { onEachEngine(t, emptied) }
 
 func emptied(t *testing.T, engine string) {
@@ -40,8 +40,8 @@ func emptied(t *testing.T, engine string) {
 		began, asked, wrong, told := time.Now(), 0, map[string]int{}, false
 		for end := began.Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if !told && time.Since(began) > 2*time.Second {
-				// A host is added, so the controller writes the topology's missing entries to the
-				// switch. Before that the switch answers no packet.
+				// Adding a host makes the controller write the topology's missing entries to the
+				// switch. Before that, the switch answers no packet.
 				told = true
 				hosts++
 				c.Update(nw.Changed(func(top topologytest.Object) {

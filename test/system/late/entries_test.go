@@ -14,7 +14,8 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// nth holds the n-th Write of a table at a switch, and makes its caller give up.
+// nth holds the n-th P4Runtime Write of a table at a switch, so that the caller of the Write gives
+// up.
 func nth(nw *lab.Network, sw, n int, table string) *p4proxy.Caught {
 	var mu sync.Mutex
 	writes := p4proxy.Writes(table)
@@ -29,13 +30,13 @@ func nth(nw *lab.Network, sw, n int, table string) *p4proxy.Caught {
 	}})
 }
 
-// answers reads a key at a switch for a second, and returns the number of times that each answer
-// came.
+// answers reads a key at a switch for a second. It counts how often each answer came.
 func answers(nw *lab.Network, sw int, key uint32) map[string]int {
 	out := map[string]int{}
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		r, err := nw.Hosts[sw-1].Read(lab.SwitchAddr(sw), key)
-		if err != nil || r.Status == wire.NotServing || r.Status == wire.Retry { // lost, or not answered now
+		if err != nil || r.Status == wire.NotServing || r.Status == wire.Retry {
+			// the packet was lost, or the switch does not answer reads now
 			continue
 		}
 		out[fmt.Sprintf("%v %q", r.Status, r.Value)]++
@@ -43,14 +44,15 @@ func answers(nw *lab.Network, sw int, key uint32) map[string]int {
 	return out
 }
 
-// TestLateEntry: one of the Writes of a key's entry at a switch is held, and its caller gets
-// DEADLINE_EXCEEDED, while the key is added and removed. The next key gets its slot. After the
-// Write arrives, no client may read the next key's value under the first KEY_ID. The test does the
-// same with a key whose move fails: no switch may answer that the key does not exist.
+// In TestLateEntry, a key is added and removed. Meanwhile, one of the Writes of the key's entry at
+// a switch is held, and its caller gets DEADLINE_EXCEEDED. The next key gets the first key's slot.
+// After the held Write arrives, no client may read the next key's value under the first KEY_ID. The
+// test does the same with a key whose move fails. In this case, no switch may answer that the key
+// does not exist.
 func TestLateEntry(t *testing.T) { onEachEngine(t, lateEntry) }
 
 func lateEntry(t *testing.T, engine string) {
-	const at = 2 // the replica
+	const at = 2 // position of the replica
 	// The leases are so long that no member is lost, however busy the machine is.
 	nw := lab.NewNetwork(t, engine, ring(4,
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 10 * lease, Patience: 10 * lease},
@@ -61,8 +63,10 @@ func lateEntry(t *testing.T, engine string) {
 		}
 	}))
 	c.WaitAllReady()
-	add(c, "side", specs("fills", 1, true)) // fills the chain, so that no key can be moved there
-	for n := 1; n <= 4; n++ {               // the Writes that create, open, close and delete the entry
+	// this fills the chain side, so that no key can be moved there
+	add(c, "side", specs("fills", 1, true))
+	// These are the Writes that create, open, close and delete the entry.
+	for n := 1; n <= 4; n++ {
 		first, second := fmt.Sprint("first", n), fmt.Sprint("second", n)
 		held := nth(nw, at, n, "key_index")
 		k := add(c, "main", []admin.KeySpec{{Name: first, Value: []byte(first)}})[0]
@@ -86,7 +90,9 @@ func lateEntry(t *testing.T, engine string) {
 		}
 		remove(c, "main", []admin.KeySpec{{Name: second}})
 	}
-	for n := 1; n <= 2; n++ { // the Writes that create the entry of its alias, and that delete its own
+	// These are the Writes that create the entry of the key's alias, and that delete the key's own
+	// entry.
+	for n := 1; n <= 2; n++ {
 		name := fmt.Sprint("stays", n)
 		k := add(c, "main", []admin.KeySpec{{Name: name, Value: []byte(name)}})[0]
 		held := nth(nw, at, n, "key_index")
@@ -115,9 +121,9 @@ func lateEntry(t *testing.T, engine string) {
 	}
 }
 
-// TestLateRemoval: the packets that delete keys are held at the head switch. The chain continues
+// In TestLateRemoval, the packets that delete keys are held at the head switch. The chain continues
 // without that switch, and the keys are removed. New keys with their names get the same slots, and
-// are written. The held packets then arrive, and must delete nothing.
+// are written. When the held packets then arrive, they must delete nothing.
 func TestLateRemoval(t *testing.T) { onEachEngine(t, lateRemoval) }
 
 func lateRemoval(t *testing.T, engine string) {
@@ -157,9 +163,9 @@ func lateRemoval(t *testing.T, engine string) {
 	}
 }
 
-// TestLateLease: LEASEs are held at a member, which is then given up and cut off from the
-// controller. Clients write. The LEASEs then arrive on a stream that the controller has closed. The
-// switch must not answer reads because of them.
+// In TestLateLease, LEASE packets for a member are held. The chain then gives up the member, which
+// is also cut off from the controller. Clients write. The LEASE packets then arrive on a stream
+// that the controller has closed. They must not make the switch answer reads.
 func TestLateLease(t *testing.T) { onEachEngine(t, lateLease) }
 
 func lateLease(t *testing.T, engine string) {

@@ -14,11 +14,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLateFirstWrite: the controller's packets that write a new key, a moved key, or the tombstone
-// of a key without a value, are held at the switch that is the head when they are sent. The chain
-// continues without that switch, the controller writes through the next head, and clients write the
-// key. Then the held packets arrive, and a switch that is not the head forwards them to the head.
-// No client's write may be lost, and no lock may have two holders.
+// In TestLateFirstWrite, the controller writes a new key, a moved key, or the tombstone of a key
+// without a value. Its packets are held at the switch that is then the head. The chain continues
+// without that switch, the controller writes through the next head, and clients write the key. Then
+// the held packets arrive at the old head, which forwards them to the present head. No client's
+// write may be lost, and no lock may have two holders.
 func TestLateFirstWrite(t *testing.T) { onEachEngine(t, lateFirstWrite) }
 
 func lateFirstWrite(t *testing.T, engine string) {
@@ -35,8 +35,9 @@ func lateFirstWrite(t *testing.T, engine string) {
 	add(c, "side", specs("moved", keys, true))
 	u := user(nw, c, 4)
 
-	// late holds the packets of `do` to main's head until the chain has another head and `do` has
-	// succeeded, and then until `after` has returned.
+	// late calls the function `do`, and holds its packets to the head of the chain main. The
+	// packets are held until the chain has another head and `do` has succeeded, and then until
+	// `after` has returned.
 	late := func(do func(), after func()) {
 		t.Helper()
 		head := c.Chain().Members[0].Switch
@@ -57,7 +58,7 @@ func lateFirstWrite(t *testing.T, engine string) {
 		c.Heal()
 		c.WaitAllReady()
 	}
-	// written makes clients write keys of main, and returns the versions in the answers.
+	// written makes clients write keys of the chain main. It returns the versions in the answers.
 	written := func(placed []admin.Key) map[string]wire.Version {
 		t.Helper()
 		told := map[string]wire.Version{}

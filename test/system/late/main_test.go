@@ -1,6 +1,6 @@
 // Package late has the tests in which messages between the controllers and the switches arrive
-// late, in another order, or after the caller has given up (package p4proxy). This must not lose
-// anything that was acknowledged.
+// late, in another order, or after the caller has given up (package p4proxy). Such messages must
+// not cause the loss of anything that was acknowledged.
 //
 //	NETCRAQ_LATE_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp, bmv2 (default interp,auto)
 //	NETCRAQ_LATE_SECONDS  duration of TestLateMessages with each engine and each store (default 12)
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { lab.Main(m) }
 func onEachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	for _, engine := range strings.Split(setting("ENGINES", "interp,auto"), ",") {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel() // each has its own process and network, and mostly waits
+			t.Parallel() // each engine's test has its own process and network, and mostly waits
 			if engine == "bmv2" {
 				lab.MustLook(t, "simple_switch_grpc")
 			}
@@ -47,7 +47,8 @@ func setting(name, otherwise string) string {
 	return otherwise
 }
 
-// ring returns a layout of n switches in a ring, with proxies for messages.
+// ring returns a layout of n switches in a ring. It has a proxy for each switch that can delay
+// P4Runtime's messages.
 func ring(n int, chains ...lab.Chain) lab.Layout {
 	l := lab.Layout{N: n, Messages: true, Chains: chains}
 	for i := 1; i < n; i++ {
@@ -59,8 +60,8 @@ func ring(n int, chains ...lab.Chain) lab.Layout {
 	return l
 }
 
-// lease is the duration of these chains' leases, in milliseconds. It is long enough that a busy
-// machine loses few members without a fault.
+// lease is the duration of the leases in these tests, in milliseconds. It is so long that chains on
+// a busy machine lose few members without a fault.
 const lease = 800
 
 // number returns the number in a switch's name.
@@ -72,7 +73,7 @@ func number(t *testing.T, name string) (n int) {
 	return n
 }
 
-// within returns a context for something that may take long on a busy machine, but not forever.
+// within returns a context with a time limit.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -113,7 +114,8 @@ func service(key uint32) client.Option {
 	return client.AskAddresses(netip.AddrPortFrom(lab.ServiceAddrOf(int(wire.Key(key).Chain())), wire.Port))
 }
 
-// specs returns n keys of a kind, with their names as values, or without values.
+// specs returns n keys whose names begin with kind. If values is set, each key has its name as its
+// value; otherwise it has no value.
 func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	for i := range n {
 		k := admin.KeySpec{Name: fmt.Sprint(kind, i)}
@@ -125,7 +127,6 @@ func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	return all
 }
 
-// add adds keys to a chain.
 func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	c.T.Helper()
 	placed, err := c.API.AddKeys(c.T.Context(), chain, keys)
@@ -140,7 +141,6 @@ func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	return placed
 }
 
-// remove removes keys from a chain.
 func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	c.T.Helper()
 	for _, k := range keys {
@@ -150,7 +150,7 @@ func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	}
 }
 
-// members changes the members of a chain to exactly these.
+// members changes the members of a chain to exactly the given switches.
 func members(c *lab.Controller, chain string, names ...string) {
 	c.T.Helper()
 	c.WaitUntil(func() bool {
@@ -163,7 +163,7 @@ func members(c *lab.Controller, chain string, names ...string) {
 	}, chain+" to be ready")
 }
 
-// settled waits until packets in the network have arrived.
+// settled waits until all packets that are in the network have arrived.
 func settled() { time.Sleep(700 * time.Millisecond) }
 
 // release delivers the held messages, and returns their results.

@@ -30,23 +30,24 @@ import (
 // TestLateMessages delays every kind of message between controllers and switches at random, out of
 // order, and until after its caller has given up. Meanwhile clients use keys by name, keys are
 // added, moved and removed, switches leave and join chains with and without keys, and controllers
-// are killed and stopped. Afterwards these must hold:
+// are killed and stopped. Afterwards these conditions must hold:
 //
 //   - the clients' history of each name is linearizable, with versions that only grow, over all
 //     moves, removals and takeovers, and no acknowledged write is lost;
 //   - no lock had two holders, and tokens grew;
-//   - no client got a name's value under another name's KEY_ID, including clients that read KEY_IDs
-//     which are about to be assigned.
+//   - no client got a name's value under another name's KEY_ID. This includes clients that read
+//     KEY_IDs which are about to be assigned.
 //
-// The test checks correctness, and not speed. The controller keeps its state in files, and is
-// killed and restarted, or keeps it in etcd, where another controller takes over. `make
-// late-messages` is the long run.
+// The test checks correctness, and not speed. In one variant, the controller keeps its state in
+// files, and is killed and restarted. In the other, it keeps its state in etcd, and another
+// controller takes over. `make late-messages` is the long run.
 func TestLateMessages(t *testing.T) {
 	seconds, err := strconv.Atoi(setting("SECONDS", "12"))
 	if err != nil || seconds < 1 {
 		t.Fatalf("NETCRAQ_LATE_SECONDS: give a number of seconds: %v", err)
 	}
-	stores := map[string][]string{"interp": {"etcd"}, "auto": {"file"}} // in the short run
+	// the stores for each engine in the short run
+	stores := map[string][]string{"interp": {"etcd"}, "auto": {"file"}}
 	for _, engine := range strings.Split(setting("ENGINES", "interp,auto"), ",") {
 		of := []string{"file", "etcd"}
 		if seconds < 60 && stores[engine] != nil {
@@ -69,9 +70,9 @@ func TestLateMessages(t *testing.T) {
 }
 
 const (
-	names = 48 // that are added, moved and removed in each generation
+	names = 48 // number of keys that are added, moved and removed in each generation
 	locks = 12
-	// enough is the least number of keys that a long run adds, moves and removes.
+	// enough is the minimum number of keys that a long run must add, move and remove.
 	enough = 1000
 )
 
@@ -82,8 +83,8 @@ type lateRun struct {
 	api                   *admin.Client
 	admin                 []string         // addresses of the controllers
 	disturb               func(*rand.Rand) // kills or stops a controller
-	calm                  atomic.Bool      // no further faults
-	moving                sync.RWMutex     // held for writing while no key may be moved
+	calm                  atomic.Bool      // set when no further faults may begin
+	moving                sync.RWMutex     // locked for writing while no key may be moved
 	added, moved, removed atomic.Int64
 	taken, members, empty atomic.Int64
 	controllers           atomic.Int64
@@ -91,12 +92,14 @@ type lateRun struct {
 	checks                sync.WaitGroup
 
 	mu      sync.Mutex
-	newest  map[uint8]uint32          // by chain: the highest number of an assigned key
-	called  map[uint32]string         // by key: its name
-	seen    map[uint32]map[string]int // by KEY_ID: the values that spies received
-	highest map[string]wire.Version   // by name: the highest version in earlier generations
-	held    map[string]lab.Section    // by lock: the last section in earlier generations
-	failed  map[string]int            // failed requests to the controllers, by request and answer
+	newest  map[uint8]uint32          // the highest number of an assigned key, by chain
+	called  map[uint32]string         // the name of each key, by KEY_ID
+	seen    map[uint32]map[string]int // how often spies received each value, by KEY_ID
+	highest map[string]wire.Version   // the highest version of each name in earlier generations
+	// the last time in earlier generations when a client held each lock
+	held map[string]lab.Section
+	// number of failed requests to the controllers, by request and answer
+	failed map[string]int
 }
 
 func lateMessages(t *testing.T, engine, store string, length time.Duration) {
@@ -166,7 +169,8 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 	long := length >= time.Minute
 	few := func() bool { return long && min(r.added.Load(), r.moved.Load(), r.removed.Load()) < enough }
 	g := 0
-	// On a busy machine it continues until enough is done, in the end without faults.
+	// On a busy machine, the test continues until enough is done. In the end it continues without
+	// faults.
 	for ; g == 0 || time.Since(began) < length || few() && time.Since(began) < 3*length; g++ {
 		if r.generation(g); t.Failed() {
 			break
@@ -217,9 +221,10 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 	}
 }
 
-// chances returns the probabilities of delays at each switch.
+// chances returns the probabilities with which messages are delayed at each switch.
 func chances(nw *lab.Network) []p4proxy.Chance {
-	// Not too often, or the controller gives up all members all the time.
+	// LEASE packets must not be delayed too often. Otherwise the controller would give up all
+	// members all the time.
 	leases := p4proxy.All(p4proxy.Kinds(p4proxy.PacketOut), nw.Packets(wire.Lease))
 	others := p4proxy.Kinds(p4proxy.PacketOut)
 	config, keys := p4proxy.Writes("chain_config"), p4proxy.Writes("key_index")
@@ -246,8 +251,8 @@ func chances(nw *lab.Network) []p4proxy.Chance {
 	}
 }
 
-// burst holds all messages of a kind to or from one switch for a while, repeatedly, as a switch
-// does whose process or agent hangs.
+// burst repeatedly holds all messages of a kind to or from one switch for a while. A switch whose
+// process hangs causes the same delays.
 func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 	kinds := []struct {
 		name   string
@@ -255,7 +260,8 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 		giveUp bool
 	}{
 		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false},
-		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false}, // twice, because this causes most trouble
+		// This kind is listed twice, because it causes most trouble.
+		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false},
 		{"packet-outs but LEASEs held", func(m *p4proxy.Message) bool {
 			return m.Kind == p4proxy.PacketOut && !r.nw.Packets(wire.Lease)(m)
 		}, false},
@@ -277,7 +283,7 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 			at = r.nw.Messages[r.head(random)]
 		}
 		most := 0
-		if k.giveUp { // if every message were given up, nothing would succeed
+		if k.giveUp { // If the callers of all messages gave up, nothing would succeed.
 			most = 1 + random.IntN(2)
 		}
 		held := at.Add(p4proxy.Rule{Match: k.match, Hold: true, GiveUp: k.giveUp, Most: most})
@@ -315,7 +321,7 @@ func (r *lateRun) try(limit time.Duration, do func(context.Context) error) error
 	return do(ctx)
 }
 
-// change is like try, for calls that change something. It counts failures.
+// change is like try, but for calls that change something. It counts failed calls.
 func (r *lateRun) change(what string, limit time.Duration, do func(context.Context) error) error {
 	err := r.try(limit, do)
 	if err != nil {
@@ -326,10 +332,10 @@ func (r *lateRun) change(what string, limit time.Duration, do func(context.Conte
 	return err
 }
 
-// numbers matches the parts in which similar errors differ.
+// numbers matches the parts of error messages in which similar errors differ.
 var numbers = regexp.MustCompile(`"[nl][0-9]+"|0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
 
-// whole brings missing members into their chains, until none is missing.
+// whole brings missing members into their chains, until no member is missing.
 func (r *lateRun) whole(when string) {
 	var chains []admin.Chain
 	var err error
@@ -370,7 +376,7 @@ func (r *lateRun) bringIn(chain, name string) error {
 	})
 }
 
-// outAndIn removes a member from its chain, and then brings in whatever is missing.
+// outAndIn removes a member from its chain, and then brings in all missing members.
 func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	var ch *admin.Chain
 	err := r.try(2*time.Second, func(ctx context.Context) (err error) {
@@ -399,7 +405,8 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 			all = slices.Insert(all, random.IntN(len(all)+1), name)
 		}
 	}
-	for tries := 0; !keys && tries < 3; tries++ { // a chain without keys accepts a member at any place
+	for tries := 0; !keys && tries < 3; tries++ {
+		// In a chain without keys, a member may join at any position.
 		err = r.change("taking in without keys", 15*time.Second, func(ctx context.Context) error {
 			_, err := r.api.ChangeChain(ctx, spec.Name, admin.ChainChange{Members: &all})
 			return err
@@ -415,7 +422,8 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 		if slices.Contains(stay, name) {
 			continue
 		}
-		// No switch can be brought in while a key is being moved, which happens all the time here.
+		// Keys are moved all the time in this test, but no switch can be brought in while a key is
+		// being moved.
 		err := r.bringIn(spec.Name, name)
 		for tries := 0; err != nil && tries < 5; tries++ {
 			r.moving.Lock()
@@ -431,8 +439,9 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	}
 }
 
-// generation lets clients use a set of names while these are added, moved and removed, and removes
-// them at the end. All generations have the same names, so their versions continue.
+// generation lets clients use a set of names while the names' keys are added, moved and removed. It
+// removes the keys at the end. All generations have the same names, so the versions of the names
+// continue.
 func (r *lateRun) generation(g int) {
 	random := rand.New(rand.NewPCG(35, uint64(g+2)))
 	var history []linearizable.Call
@@ -443,7 +452,7 @@ func (r *lateRun) generation(g int) {
 		defer mu.Unlock()
 		history = append(history, all...)
 	}
-	if !r.calm.Load() { // the chains have no keys here
+	if !r.calm.Load() { // At this point, the chains have no keys.
 		var all sync.WaitGroup
 		for _, spec := range r.nw.Layout.Chains {
 			own := rand.New(rand.NewPCG(random.Uint64(), 1))
@@ -489,7 +498,7 @@ func (r *lateRun) generation(g int) {
 		})
 	}
 
-	// Each name is added, and several times moved, or removed and added again.
+	// Each name is added. Then it is several times moved, or removed and added again.
 	all := slices.Concat(plain, lock)
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	enough := time.Now().Add(3 * time.Second)
@@ -515,7 +524,7 @@ func (r *lateRun) generation(g int) {
 		})
 	}
 	workers.Wait()
-	// So that the last reads see the last writes, and no message is late.
+	// This ends the load, so that the last reads see the last writes and no message is late.
 	if err := os.WriteFile(ended, nil, 0o600); err != nil {
 		r.t.Error(err)
 	}
@@ -534,7 +543,7 @@ func (r *lateRun) generation(g int) {
 	r.checkSpied()
 }
 
-// find asks until a controller knows where a name is, or that it does not exist.
+// find repeats a lookup until a controller knows where a name is, or that the name does not exist.
 func (r *lateRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -559,7 +568,7 @@ func (r *lateRun) find(name string) (k admin.Key, there bool) {
 	return k, false
 }
 
-// add adds names to a chain, some without a value, and retries until they exist.
+// add adds names to a chain, some of them without a value. It retries until the names exist.
 func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (history []linearizable.Call) {
 	chain := r.nw.Layout.Chains[random.IntN(len(r.nw.Layout.Chains))].Name
 	values := map[string][]byte{}
@@ -616,8 +625,8 @@ func (r *lateRun) remove(name string) (history []linearizable.Call) {
 		err := r.change("removing", 8*time.Second, func(ctx context.Context) error {
 			return r.api.RemoveKey(ctx, k.Chain, name)
 		})
-		// A controller that still works on an earlier attempt does not start another one. So a
-		// refused attempt is not recorded: the checker could not order many calls of unknown
+		// If the controller still works on an earlier attempt, it refuses this attempt. A refused
+		// attempt is not recorded, because the checker could not order many calls of unknown
 		// outcome.
 		if busy(err) {
 			refused++
@@ -672,7 +681,7 @@ func (r *lateRun) move(name string) {
 	}
 }
 
-// spy reads KEY_IDs at one switch that were assigned lately, or are about to be.
+// spy reads KEY_IDs at one switch. They were assigned recently, or are about to be assigned.
 func (r *lateRun) spy(sw int, over *atomic.Bool) {
 	for !over.Load() {
 		var keys []uint32
@@ -704,7 +713,7 @@ func (r *lateRun) spy(sw int, over *atomic.Bool) {
 	}
 }
 
-// checkSpied checks that each KEY_ID was only seen with values of its own name.
+// checkSpied checks that the spies have read only values of its own name under each KEY_ID.
 func (r *lateRun) checkSpied() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

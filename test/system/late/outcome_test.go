@@ -28,9 +28,9 @@ func refused(t *testing.T, late []p4proxy.Delivery) bool {
 	})
 }
 
-// TestLateConfiguration: the Write that makes a switch a chain of one is held, and its caller gets
-// DEADLINE_EXCEEDED. The controller continues, and the other switch becomes a member again. When
-// the Write then arrives, it must not make the switch answer as a chain of one.
+// In TestLateConfiguration, the Write that makes a switch the only member of its chain is held, and
+// its caller gets DEADLINE_EXCEEDED. The controller continues, and the other switch becomes a
+// member again. When the Write then arrives, it must not make the switch answer as the only member.
 func TestLateConfiguration(t *testing.T) { onEachEngine(t, lateConfiguration) }
 
 func lateConfiguration(t *testing.T, engine string) {
@@ -108,10 +108,10 @@ func lateConfiguration(t *testing.T, engine string) {
 	}
 }
 
-// TestLateProgram: the request that loads the program is held, and its caller gets
-// DEADLINE_EXCEEDED, when a switch is set up, and when it is emptied before it is brought in. The
-// controller loads the program again, and writes keys. When the request then arrives, it must not
-// empty the switch.
+// In TestLateProgram, the request that loads the program is held, and its caller gets
+// DEADLINE_EXCEEDED. This happens when a switch is set up, and when a switch is emptied before it
+// is brought into a chain. The controller loads the program again, and writes keys. When the
+// request then arrives, it must not empty the switch.
 func TestLateProgram(t *testing.T) { onEachEngine(t, lateProgram) }
 
 func lateProgram(t *testing.T, engine string) {
@@ -125,7 +125,7 @@ func lateProgram(t *testing.T, engine string) {
 	c.WaitAllReady()
 	placed := append(add(c, "alone", specs("a", keys, true)), add(c, "main", specs("m", keys, true))...)
 	u := user(nw, c, 1)
-	// there reads all keys at each member of their chains for a while.
+	// there checks for a while that all keys can be read at each member of their chains.
 	there := func(when string) {
 		t.Helper()
 		wrong := 0
@@ -137,7 +137,8 @@ func lateProgram(t *testing.T, engine string) {
 				}
 				for _, sw := range at {
 					r, err := nw.Hosts[sw-1].Read(lab.SwitchAddr(sw), k.KeyID)
-					if err != nil || r.Status == wire.NotServing { // lost, or the switch has no lease
+					if err != nil || r.Status == wire.NotServing {
+						// the packet was lost, or the switch has no lease
 						continue
 					}
 					if string(r.Value) != k.Name {

@@ -14,10 +14,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestRemovedValue: a switch leaves a chain, a key is removed, and the switch comes back while the
-// chain has no keys. Another key gets the slot. Before its first write is committed, no switch may
-// return the removed key's value for it. The same holds if another chain takes over the slots of a
-// removed chain. The packets of the first write are held for a while at the head.
+// In TestRemovedValue, a switch leaves a chain, a key is removed, and the switch comes back while
+// the chain has no keys. Another key gets the removed key's slot. Before the first write of this
+// key is committed, no switch may return the removed key's value for it. The same holds if another
+// chain takes over the slots of a removed chain. The packets of the first write are held for a
+// while at the head.
 func TestRemovedValue(t *testing.T) { onEachEngine(t, removedValue) }
 
 func removedValue(t *testing.T, engine string) {
@@ -26,7 +27,8 @@ func removedValue(t *testing.T, engine string) {
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 2 * lease, Patience: lease},
 		lab.Chain{ID: 4, Name: "beside", Members: []int{2}, Lease: 2 * lease, Patience: lease}))
 	all := []string{"s1", "s2", "s3"}
-	few := func(top topologytest.Object) { // so that the next chain gets the slots of this one
+	// few gives each chain so few slots that a new chain gets the slots of a removed chain.
+	few := func(top topologytest.Object) {
 		for _, c := range top["chains"].([]any) {
 			c.(topologytest.Object)["slots"] = 100
 		}
@@ -34,7 +36,8 @@ func removedValue(t *testing.T, engine string) {
 	c := nw.StartControllerWith("state.json", nw.Changed(few))
 	c.WaitAllReady()
 
-	// next adds a key whose KEY_ID is known in advance, and reads it at each switch meanwhile.
+	// next adds a key whose KEY_ID is known in advance. While the key is added, next reads it at
+	// each switch.
 	next := func(chain string, id wire.Key, slot int) {
 		t.Helper()
 		first := nw.Messages[1].Add(p4proxy.Rule{
@@ -86,7 +89,7 @@ func removedValue(t *testing.T, engine string) {
 	members(c, "main", all...)
 	next("main", wire.MakeKey(3, 100), k.Slot)
 
-	// A chain takes over the slots of another one, with a switch that missed the removal.
+	// Another chain takes over the slots of a removed chain, with a switch that missed the removal.
 	k = add(c, "main", []admin.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
 	members(c, "main", "s1", "s2")
 	remove(c, "main", []admin.KeySpec{{Name: "/secret"}})
@@ -104,9 +107,9 @@ func removedValue(t *testing.T, engine string) {
 	next("other", wire.MakeKey(9, 100), k.Slot)
 }
 
-// TestFormerRecords: a chain without keys changes its members, and the controller has been
-// replaced. The switches' old records of sessions prevent neither the controller from adding keys,
-// nor a client from writing them.
+// In TestFormerRecords, a chain without keys changes its members, and the controller has been
+// replaced. The switches still have old records of sessions. These must not prevent the controller
+// from adding keys, or a client from writing them.
 func TestFormerRecords(t *testing.T) { onEachEngine(t, formerRecords) }
 
 func formerRecords(t *testing.T, engine string) {
@@ -146,8 +149,8 @@ func formerRecords(t *testing.T, engine string) {
 		t.Fatalf("%d of %d additions have failed", failed, keys)
 	}
 
-	// A client leases a session while a switch is stopped, which has a record of an earlier lease
-	// of the session.
+	// While a switch is stopped, a client leases a session. The switch has a record of an earlier
+	// lease of this session.
 	remove(c, "main", specs("k", keys, true))
 	k := add(c, "main", []admin.KeySpec{{Name: "before", Value: []byte("before")}})[0]
 	u := user(nw, c, 1)

@@ -13,10 +13,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// tenants gives each host of a network a principal: h1 has the realm a (names that begin with /a/).
-// h2 has the realm b, and may read a. h3's port is closed.
+// tenants gives the hosts of a network principals. h1 has the realm a, which has the names that
+// begin with /a/. h2 has the realm b, and may read the keys of a. The port of h3 is closed.
 func tenants(top topologytest.Object) {
-	top["sessions"] = topologytest.Object{"ttlSeconds": 2, "last": 66} // only two client sessions, so that an id is soon leased again
+	// there are only two sessions for clients, so that an id is soon leased again
+	top["sessions"] = topologytest.Object{"ttlSeconds": 2, "last": 66}
 	top["realms"] = []any{topologytest.Object{"name": "ra", "prefixes": []string{"/a/"}}, topologytest.Object{"name": "rb", "prefixes": []string{"/b/"}}}
 	for _, h := range top["hosts"].([]any) {
 		h := h.(topologytest.Object)
@@ -31,8 +32,8 @@ func tenants(top topologytest.Object) {
 	}
 }
 
-// TestAuthority: on real switches, access rights and session leases are enforced. They persist over
-// the restart of a switch, the restart of a controller, and a change of the topology.
+// TestAuthority checks that on real switches, access rights and session leases are enforced. They
+// persist over the restart of a switch, the restart of a controller, and a change of the topology.
 func TestAuthority(t *testing.T) {
 	for _, engine := range []string{"auto", "interp", "bmv2"} {
 		t.Run(engine, func(t *testing.T) { authority(t, engine) })
@@ -67,7 +68,7 @@ func authority(t *testing.T, engine string) {
 		t.Helper()
 		var r *wire.Packet
 		var err error
-		for range 3 { // BMv2 may drop packets
+		for range 3 { // try again, because BMv2 may drop packets
 			if r, err = h.Ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry &&
 				r.Status != wire.NotServing {
 				return r.Status.String()
@@ -142,7 +143,7 @@ func authority(t *testing.T, engine string) {
 	expect("h1 with its session, under another controller", "OK", status(h1, write(a, id, first+2)))
 	expect("h2 with h1's session, under another controller", "BAD_SESSION", status(h2, write(b, id, first+3)))
 
-	// When a lease expires, the switch also ends it. Whatever its holder did to the session's
+	// When a lease expires, the switch also ends it. Whatever the holder has done to the session's
 	// record, the next lease starts with a new record.
 	expect("h1 sets its record as high as it can", "OK", status(h1, write(a, id, first+2+wire.RequestWindow)))
 	c.WaitUntil(func() bool { return status(h1, write(a, id, first+3+wire.RequestWindow)) == "BAD_SESSION" }, "the lease to run out")

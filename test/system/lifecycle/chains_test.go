@@ -19,12 +19,12 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// fourChains is four fully connected switches, and four chains over them, each with another head
-// and another tail.
+// fourChains returns a layout of four fully connected switches with four chains. Each chain has a
+// different head and a different tail.
 func fourChains() lab.Layout {
 	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
 	for i := range 4 {
-		// long, so that a busy machine loses no other member
+		// The lease is so long that a busy machine loses no other member.
 		c := lab.Chain{ID: 1 + i, Name: fmt.Sprintf("c%d", 1+i), Lease: 1000, Patience: 300}
 		for n := range 4 {
 			c.Members = append(c.Members, 1+(i+n)%4)
@@ -35,8 +35,8 @@ func fourChains() lab.Layout {
 }
 
 // TestFourChains kills a switch that is in each of four chains, at a different position in each.
-// Each chain continues without it independently. Then the switch is brought back into each. Clients
-// read and write keys of all chains meanwhile.
+// Each chain must continue without the switch, independently of the others. Then the switch is
+// brought back into each chain. Meanwhile clients read and write keys of all chains.
 func TestFourChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -78,8 +78,8 @@ func TestFourChains(t *testing.T) {
 		c.BringInto(ch.Name, "s2")
 	}
 	c.WaitUntil(func() bool { return c.AllReady(4) }, "each chain to have s2 again")
-	// Each chain was frozen for one comparison. The writes of other chains' clients must not have
-	// made it longer.
+	// Each chain was frozen for one comparison. Writes by clients of other chains must not have
+	// made the comparison longer.
 	compared := 0
 	c.API.Events(context.Background(), 0, false, func(e admin.Event) error {
 		if e.Type == "chain.compared" {
@@ -115,7 +115,7 @@ func TestMoveKey(t *testing.T) {
 	if _, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
-	// The test ends when enough has happened, or after a time limit.
+	// The test ends when the key was moved often enough, or after a time limit.
 	busy, stop := context.WithTimeout(t.Context(), 40*time.Second)
 	defer stop()
 	sessions := c.SessionsFor(4)
@@ -173,7 +173,7 @@ func TestMoveKey(t *testing.T) {
 						missed++
 						mu.Unlock()
 						next := lookup()
-						if write && sent { // the outcome is unknown
+						if write && sent { // The outcome of this write is unknown.
 							x.Unknown = true
 							key = next
 							break
@@ -196,7 +196,7 @@ func TestMoveKey(t *testing.T) {
 		})
 	}
 	moves, at := 0, 1
-	const before = 10 // moves, after which a switch is killed
+	const before = 10 // number of moves after which a switch is killed
 	killed := false
 	var longest time.Duration
 	enough := func() bool {

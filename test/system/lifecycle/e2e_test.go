@@ -24,13 +24,14 @@ func TestBMv2(t *testing.T) {
 	endToEnd(t, "bmv2", 250)
 }
 
-// endToEnd is the life of a network of four switches: it is started, filled, read and written; its
-// controller is restarted with and without its state; it is changed, and loses a switch.
+// endToEnd plays the life of a network of four switches. The network is started and filled, and
+// clients read and write it. The controller is restarted with and without its state. The topology
+// is changed, and a switch is lost.
 func endToEnd(t *testing.T, engine string, count int) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	// long, so that a busy machine's members keep their leases
+	// The lease is so long that members on a busy machine keep their leases.
 	const n, lease = 4, 3000
 	start := time.Now()
 	nw := lab.NewNetwork(t, engine, lab.Line(n, lease))
@@ -44,7 +45,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		t.Fatalf("%+v", ch)
 	}
 
-	// Add all keys.
+	// The test now adds all keys.
 	value := func(name string) string { return "v:" + name }
 	var specs []admin.KeySpec
 	for i := range count {
@@ -73,8 +74,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			again := h.ReadAll(lab.SwitchAddr(i+1), keys, value)
 			t.Logf("%d keys read at s%d in %v", count, i+1, time.Since(start).Round(time.Millisecond))
 			asked := fmt.Sprintf("s%d", i+1)
-			// On a busy machine, the ACK of a key's first write may reach switches late. Until then
-			// they forward reads to the tail.
+			// On a busy machine, the ACK of a key's first write may reach switches late. Switches
+			// without the ACK forward reads to the tail.
 			forwarded := uint64(0)
 			for _, sc := range c.Counters(asked).Slots {
 				if forwarded += sc.Forwards; sc.Reads+sc.Forwards < 1 || sc.Writes != 1 || sc.Name == "" {
@@ -133,7 +134,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err != nil || r.Status != wire.OK {
 			t.Fatal(r, err)
 		}
-		again, err := nw.Hosts[2].Ask(lab.ServiceAddr, w, lab.ReplyTimeout) // a retry is executed once
+		// the switches execute the retry of a write only once
+		again, err := nw.Hosts[2].Ask(lab.ServiceAddr, w, lab.ReplyTimeout)
 		if err != nil || again.Status != wire.OK || again.Version != r.Version {
 			t.Fatal(again, err, r)
 		}
@@ -156,8 +158,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			t.Fatal(err)
 		}
 		c.API.CloseSessions(t.Context(), all.Lease)
-		// When the id is leased again, its request numbers must be so far from the last holder's
-		// that no switch mistakes one for the other.
+		// When the session's id is leased again, the new request numbers must be far from those of
+		// the last holder. Otherwise switches could mistake new requests for old ones.
 		for range 4 {
 			s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1007})
 			if err != nil {
@@ -217,8 +219,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err := c.API.RemoveKey(t.Context(), "main", k.Name); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
-		// A key that gets the slot starts from the deletion's version, under a KEY_ID that no key
-		// has had.
+		// If a new key gets the slot, its versions start from the deletion's version, and its
+		// KEY_ID is one that no key has had.
 		again, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: k.Name})
 		if err != nil || again.Slot != k.Slot || again.KeyID == k.KeyID {
 			t.Fatal(again, err)
@@ -295,8 +297,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			t.Errorf("the first controller added a key: %v", err)
 		}
 		nw.Hosts[0].ReadAll(lab.ServiceAddr, keys[:50], value2)
-		// The first controller does not take the network back automatically, because its state may
-		// be outdated.
+		// When the second controller stops, the first one must not control the network again,
+		// because its state may be outdated.
 		second.Stop()
 		time.Sleep(200 * time.Millisecond)
 		if c.API.Ready(t.Context()) == nil {
@@ -330,8 +332,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		change("thawed", admin.ChainChange{Frozen: &thawed}, 3)
 		change("shorter", admin.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
 		c.WaitReady()
-		// s2 is not a member any more. It routes packets to the service address, and answers none
-		// itself.
+		// s2 is not a member any more. It forwards packets to the service address, and answers none
+		// of them itself.
 		nw.Hosts[1].ReadAll(lab.ServiceAddr, keys[:20], value2)
 		nw.Hosts[1].ReadAll(lab.SwitchAddr(2), keys[:20], value2)
 		if s := c.Counters("s2").Events; s["read_forwarded"] < 20 {
@@ -356,7 +358,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 	})
 
 	t.Run("a member is restarted", func(t *testing.T) {
-		nw.KillSwitch(3) // the tail
+		nw.KillSwitch(3) // s3 is the tail.
 		c.WaitEvent("switch.disconnected", "s3")
 		nw.StartSwitch(3)
 		c.WaitEvent("chain.lost-member", "s3")
@@ -388,8 +390,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 	})
 }
 
-// TestCutOff: a member loses the controller, but not its clients. It must stop answering on its own
-// before the others may continue without it.
+// In TestCutOff, a member loses the controller, but not its clients. The member must stop answering
+// by itself before the other members may continue without it.
 func TestCutOff(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -410,13 +412,14 @@ func TestCutOff(t *testing.T) {
 	nw.Proxies[2].SetCut(true)
 	cut := time.Now()
 	c.WaitEvent("switch.disconnected", "s2")
-	// Until its lease expires, the member may answer reads. So a change that removes it must wait.
+	// Until its lease expires, the member may answer reads. So the change that removes the member
+	// must wait.
 	start := time.Now()
 	if _, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s1", "s3"}}); err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
-	// at least a quarter of the last lease had passed when it was cut off, and more on a busy
-	// machine
+	// When the member was cut off, at least a quarter of its last lease had passed, and more on a
+	// busy machine.
 	if waited := time.Since(cut); waited < lease*time.Millisecond/4 {
 		t.Errorf("it was removed %v after it was cut off, but could hold a lease of %d ms", waited, lease)
 	}
@@ -426,8 +429,8 @@ func TestCutOff(t *testing.T) {
 	if r, err := nw.Hosts[0].Ask(lab.SwitchAddr(1), w, lab.ReplyTimeout); err != nil || r.Status != wire.OK {
 		t.Fatal(r, err)
 	}
-	// ... must be visible to clients that ask the member. (The ACK passes through it, as does the
-	// reply. So it may know the value, but it must not answer with it.)
+	// ... must be visible to clients that ask the member. The ACK and the reply pass through the
+	// member, so it may know the value. But it must not answer with the value.
 	if r, err := h.Read(lab.SwitchAddr(2), k.KeyID); err != nil || r.Status != wire.OK ||
 		string(r.Value) != "new" || r.Epoch != 2 {
 		t.Errorf("asked at the switch that was cut off: %v, %v", r, err)
@@ -445,7 +448,7 @@ func TestCutOff(t *testing.T) {
 		t.Error(r, err)
 	}
 	// Without a controller, no switch answers after the leases have expired. When the controller is
-	// back, the switches answer again, and nothing is lost.
+	// back, the switches must answer again, and no value may be lost.
 	c.Stop()
 	time.Sleep(lease * time.Millisecond * 5 / 4)
 	for i := range nw.Hosts {
@@ -466,8 +469,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestRing: two chains over a ring of five switches with a chord, neither of them over all. ACKs
-// pass through switches that are not members, and ACK trees branch.
+// TestRing tests two chains in a ring of five switches with a chord. Neither chain has all switches
+// as members. ACKs pass through switches that are not members, and ACK trees branch.
 //
 //	s1 ─── s2 ─── s3
 //	 │ ╲           │
@@ -501,10 +504,11 @@ func TestRing(t *testing.T) {
 				value := func(name string) string { return name[strings.Index(name, "/")+1:] }
 				for i := range nw.Hosts {
 					nw.Hosts[i].ReadAll(lab.ServiceAddrOf(spec.ID), keys, value)
-					for at := 1; at <= 5; at++ { // both members and other switches
+					for at := 1; at <= 5; at++ { // These are members and other switches.
 						nw.Hosts[i].ReadAll(lab.SwitchAddr(at), keys[:5], value)
 					}
-					// After a write from each host, all members have the value: the ACKs arrive.
+					// After a write from each host, all members must have the value. This shows
+					// that the ACKs arrive.
 					w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Value: []byte("0")}
 					if r, err := nw.Hosts[i].Ask(lab.ServiceAddrOf(spec.ID), w, lab.ReplyTimeout); err != nil ||
 						r.Status != wire.OK {

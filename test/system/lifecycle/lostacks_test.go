@@ -14,17 +14,17 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLostAcks: a client executes 10,000 CAS operations in a row on a key, while the network loses
-// 2 % of the ACKs to the head. A lost ACK leaves the key dirty at the head, until the controller
-// propagates it again. The head executes the next CAS nevertheless.
+// In TestLostAcks, a client executes 10,000 CAS operations in a row on a key, while the network
+// loses 2 % of the ACKs to the head. A lost ACK leaves the key dirty at the head, until the
+// controller propagates it again. The head executes the next CAS nevertheless.
 //
 //	           s1 head
 //	ACKs only ╱       ╲ requests
 //	 (2 % lost)        ╲
 //	  s3 tail ────────── s2 ── the client
 //
-// Meanwhile a second client, at the head, reads another key. The head answers it, so it loses no
-// packets. Its slowest call shows how busy the machine is.
+// Meanwhile a second client, at the head, reads another key. The head answers these reads, so their
+// packets are not lost. The slowest of these calls shows how busy the machine is.
 func TestLostAcks(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { lostAcks(t, engine) })
@@ -49,7 +49,7 @@ func lostAcks(t *testing.T, engine string) {
 	c.WaitReady()
 	sessions := c.SessionsFor(2)
 	ended := filepath.Join(t.TempDir(), "ended")
-	// work makes a client's calls, and returns them with the duration of the slowest.
+	// work makes a client's calls, and returns them with the duration of the slowest call.
 	work := func(host int, w lab.Workload) (history []linearizable.Call, slowest time.Duration) {
 		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: fmt.Sprintf("key-%d", host)})
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package lifecycle has the tests of what an operator does to a whole system in use: start it, fill
-// it, change it, update it, and replace switches.
+// Package lifecycle tests what operators do with a whole system while clients use it. Operators
+// start it, fill it, change it, update it, and replace switches.
 package lifecycle
 
 import (

@@ -13,8 +13,9 @@ import (
 
 const recoverLease = 200 // milliseconds
 
-// TestRecoverBesideAdd brings a switch in while keys are added to slots that other keys had before.
-// The members' registers still have those keys' data. No addition may wait until the joiner has it.
+// TestRecoverBesideAdd brings a switch into a chain while keys are added. They get slots that other
+// keys had before, so the members' registers still have the data of those keys. No addition may
+// wait until the joining switch has this data.
 func TestRecoverBesideAdd(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -82,16 +83,18 @@ func TestRecoverBesideAdd(t *testing.T) {
 	}
 }
 
-// TestRecoverOfTwoChains: a switch is brought into two chains that share it, after a takeover by a
-// controller that has used its own sessions in only one of them. The chains' records of these
-// sessions are then of different controllers, which must not keep the switch out.
+// In TestRecoverOfTwoChains, a switch is brought into two chains that share it, after a takeover by
+// a controller that has used its own sessions in only one of them. So one chain has records of the
+// new controller's sessions, and the other has records of the old controller's. This must not
+// prevent the switch from joining.
 func TestRecoverOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
 	}
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {3, 1}}, Chains: []lab.Chain{
-		// Long, so that a busy machine does not give up a joiner. A joiner that is in the other
-		// chain already cannot be emptied, and so cannot be brought in a second time.
+		// The lease is so long that a busy machine does not make the controller give up a joining
+		// switch. A joining switch that is already a member of the other chain cannot be emptied,
+		// so it could not be brought in a second time.
 		{ID: 3, Name: "main", Members: []int{1, 2}, Lease: 10 * recoverLease, Patience: recoverLease},
 		{ID: 4, Name: "side", Members: []int{2, 3}, Lease: 10 * recoverLease, Patience: recoverLease},
 	}}
@@ -99,7 +102,7 @@ func TestRecoverOfTwoChains(t *testing.T) {
 	add := func(c *lab.Controller, chain, kind string) {
 		t.Helper()
 		var specs []admin.KeySpec
-		for i := range 64 { // more keys at once than the controller has sessions
+		for i := range 64 { // These are more keys at once than the controller has sessions.
 			specs = append(specs, admin.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte(kind)})
 		}
 		if _, err := c.API.AddKeys(t.Context(), chain, specs); err != nil {

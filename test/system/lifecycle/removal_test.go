@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestRemovedUnderWrites removes keys while they are written and read at every switch. After any
-// client has got the answer that there is no slot, no later request may get a value. Then the test
-// takes a switch out of the chain, and brings it in again when the chain has no key. The switch
-// must have forgotten the keys' data.
+// TestRemovedUnderWrites removes keys while they are written and read at every switch. When any
+// client has got the answer that the key has no slot, no later request may get a value. Then the
+// test takes a switch out of the chain, and brings it in again when the chain has no key. The
+// switch must have forgotten the keys' data.
 func TestRemovedUnderWrites(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { removedUnderWrites(t, engine) })
@@ -117,7 +117,7 @@ func hammer(nw *lab.Network, id uint32, do func()) (all []answer) {
 					begin := time.Now()
 					r, err := h.Ask(lab.SwitchAddr(i+1), p, 50*time.Millisecond)
 					if err != nil {
-						continue // lost
+						continue // the packet was lost
 					}
 					mu.Lock()
 					all = append(all, answer{r, i + 1, begin, time.Now()})

@@ -18,10 +18,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// Programs of earlier versions.
+// These are P4 programs of earlier versions.
 const (
-	unguarded = "former" // without principals, realms, session leases, rates and watches
-	unwatched = "last"   // without watches
+	unguarded = "former" // has no principals, realms, session leases, rates and watches
+	unwatched = "last"   // has no watches
 )
 
 // formerProgram returns a program of an earlier version.
@@ -50,7 +50,8 @@ func formerProgram(t *testing.T, which string) *p4rt.Pipeline {
 	return pl
 }
 
-// load makes a switch run a program, and leaves it as an earlier controller would.
+// load makes a switch run a program. It leaves the switch in the state in which an earlier
+// controller would leave it.
 func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	nw.T.Helper()
 	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.Proxies[i].Addr, DeviceID: uint64(i),
@@ -68,7 +69,8 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	}
 }
 
-// ofBefore is a ring of three switches with one chain, which run a program of an earlier version.
+// ofBefore returns a network of three switches in a ring, with one chain. The switches run a
+// program of an earlier version.
 func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	t.Helper()
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
@@ -81,10 +83,10 @@ func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	return nw
 }
 
-// TestRollingTakesUp cuts the controller off from the first or the last switch, just when that
-// switch is to come back into the chain. The switch is brought in later, before another one is
-// taken out, either by the rollout or by the chain, which lacks a member. The chain never has only
-// one member, and access is enforced in the end.
+// TestRollingTakesUp interrupts the rollout of a program. It cuts the controller off from the first
+// or the last switch, just when that switch should come back into the chain. The switch must be
+// brought in later, before another switch is taken out. The chain may never have only one member.
+// In the end, access rights must be enforced.
 func TestRollingTakesUp(t *testing.T) {
 	for i, sw := range map[int]string{1: "s1", 3: "s3"} {
 		t.Run(sw, func(t *testing.T) {
@@ -105,7 +107,8 @@ func takesUp(t *testing.T, i int, sw string) {
 	c.WaitEvent("chain.recovering", sw)
 	nw.Proxies[i].SetCut(true)
 	c.WaitEvent("switch.program-not-replaced", sw)
-	time.Sleep(2 * time.Second) // time for a controller that would wrongly continue with the next switch
+	// In this time, a faulty controller would continue with the next switch.
+	time.Sleep(2 * time.Second)
 	nw.Proxies[i].SetCut(false)
 	c.WaitEvent("network.enforces-access", "")
 	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
@@ -122,8 +125,8 @@ func takesUp(t *testing.T, i int, sw string) {
 }
 
 // TestRolling upgrades a live chain from the previous version's program to this one, while its keys
-// are read and written. Nothing is lost. A host without access in the topology has access until the
-// last switch runs the new program, and none after that.
+// are read and written. No value may be lost. A host without access in the topology has access
+// until the last switch runs the new program, and must have none after that.
 func TestRolling(t *testing.T) {
 	for _, engine := range []string{"auto", "bmv2"} {
 		t.Run(engine, func(t *testing.T) {
@@ -179,9 +182,9 @@ func TestRolling(t *testing.T) {
 	}
 }
 
-// TestRollingToWatches upgrades a live chain from the last program to this one. Nothing is lost,
-// and a host without access has none at any time. Keys can be watched from the beginning, although
-// no switch sends notifications yet.
+// TestRollingToWatches upgrades a live chain from the last version's program to the present one. No
+// value may be lost, and a host without access must never have access. Keys can be watched from the
+// beginning, although no switch sends notifications yet.
 func TestRollingToWatches(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -229,9 +232,10 @@ func TestRollingToWatches(t *testing.T) {
 	}
 }
 
-// TestUnknownProgram starts a controller with the program of another profile over a chain that
-// holds keys. The controller reports what it found and what would help, and destroys nothing. The
-// right controller then finds the values as before. A chain without keys gets the other program.
+// TestUnknownProgram starts a controller with the program of another profile over a chain that has
+// keys. The controller must report what it has found and what the operator can do, and must not
+// destroy data. A controller with the right program must then find the same values. If a chain has
+// no keys, the controller may load the other program.
 func TestUnknownProgram(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -256,7 +260,7 @@ func TestUnknownProgram(t *testing.T) {
 	for _, s := range []string{"s1", "s2"} {
 		c.WaitEvent("switch.not-set-up", s)
 	}
-	time.Sleep(time.Second) // time for what it would do next
+	time.Sleep(time.Second) // In this time, a faulty controller would continue.
 	if h := c.History(); !strings.Contains(h, "with 1 keys, whose values would be lost: nothing was changed") ||
 		strings.Contains(h, "switch.program-loaded") {
 		t.Errorf("a controller of another profile:\n%s", h)

@@ -21,8 +21,8 @@ import (
 )
 
 // TestUpdateUnderLoad changes the topology of real switches while keys of two chains are read and
-// written. 50 hosts are added and removed, a switch joins both chains, a switch that is in both
-// (head of one, tail of the other) leaves, and a chain is added and removed.
+// written. It adds and removes 50 hosts. A switch joins both chains. A switch that is the head of
+// one chain and the tail of the other leaves both. A chain is added and removed.
 func TestUpdateUnderLoad(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -53,7 +53,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	c.WaitAllReady()
 
 	const length = 6 * time.Second
-	// at s2 and s3, which stay
+	// The clients are at s2 and s3, which stay in the network.
 	histories := c.Clients(6, 2, []int{1, 2, 3}, length, func(i int) *lab.Host { return nw.Hosts[1+i%2] })
 	began := time.Now()
 	var steps []string
@@ -96,9 +96,9 @@ func TestUpdateUnderLoad(t *testing.T) {
 		return len(all) == 4 && all[3].Ready
 	}, "s4 to be set up")
 	quickest := time.Hour
-	for range 3 { // the machine may delay any of them
+	for range 3 { // repeat the check, because the machine may delay any single attempt
 		asked := time.Now()
-		c.SessionsFor(1) // this also asks s4
+		c.SessionsFor(1) // s4 also takes part in opening this session.
 		quickest = min(quickest, time.Since(asked))
 	}
 	if quickest > 1500*time.Millisecond {
@@ -124,7 +124,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	c.Update(nw.Changed(slots, no1, third))
 	c.WaitAllReady()
-	for _, frozen := range []bool{true, false} { // two more epochs
+	for _, frozen := range []bool{true, false} { // freezing and unfreezing makes two more epochs
 		if _, err := c.Running.ChangeChain(t.Context(), "c9", admin.ChainChange{Frozen: &frozen}); err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,8 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	c.Update(nw.Changed(slots, no1))
 	c.WaitAllReady()
-	// The next chain gets the same slots, which still have this chain's versions.
+	// tenth adds a chain. The next chain gets the same slots, which then still have this chain's
+	// versions.
 	tenth := func(top topologytest.Object) {
 		topologytest.Add(top, "chains", topologytest.Object{"id": 10, "name": "c10",
 			"address": lab.ServiceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
@@ -185,7 +186,8 @@ func routesOf(nw *lab.Network) map[string]int {
 	out := map[string]int{}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("s%d", i)
-		// A client that only reads needs no stream, and disturbs no controller.
+		// This P4Runtime client only reads. It needs no stream, and does not disturb the
+		// controller.
 		reader, err := p4rt.New(p4rt.Options{Name: name, Target: fmt.Sprintf("127.0.0.1:%d", lab.BasePort+i-1),
 			DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
 		if err != nil {
@@ -198,14 +200,14 @@ func routesOf(nw *lab.Network) map[string]int {
 		out[name] = len(entries)
 		ended, cancel := context.WithCancel(nw.T.Context())
 		cancel()
-		reader.Run(ended) // closes the connection
+		reader.Run(ended) // Run with an ended context closes the connection
 	}
 	return out
 }
 
-// TestUpdateChurn makes two of four switches leave and join at random, sometimes without a
-// controller, for NETCRAQ_TEST_CHURN (by default a few seconds). Meanwhile keys of two chains with
-// these switches are read and written.
+// TestUpdateChurn makes two of four switches leave and join at random. Sometimes no controller runs
+// meanwhile. NETCRAQ_TEST_CHURN sets the duration, which is a few seconds by default. Clients read
+// and write keys of two chains that contain these switches.
 func TestUpdateChurn(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return

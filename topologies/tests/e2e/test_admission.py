@@ -54,7 +54,7 @@ def test_a_host_cannot_forge(net, victim, forgery, target):
 
 @pytest.mark.parametrize("op", [Op.SYNC, Op.LEASE, Op.FETCH])
 def test_only_the_controller_speaks_for_the_controller(net, victim, op):
-    """Not even another switch may send these."""
+    """Nobody else may send these operations, not even another switch."""
     packet = Packet(op, victim[1], epoch=1, version=NEWER, request=0xFFFFFFFF, value=b"forged")
     with Moved(net) as moved:
         tools.from_switch(net, "s1", "s2", tools.request(net, "h1", packet, str(net.topology.switches["s2"].address)))

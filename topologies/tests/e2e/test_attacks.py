@@ -399,7 +399,7 @@ def test_packets_with_options_leave_with_a_right_checksum(net):
             assert heard.ttl == 64 - 4
 
 
-# ---- Nobody is answered who has not asked. ----
+# ---- A host that has sent no request gets no answer. ----
 
 
 @pytest.mark.parametrize(

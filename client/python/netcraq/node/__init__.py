@@ -9,12 +9,13 @@
         with client.lock("printer") as lock:
             print(lock.token)
 
-It needs only Python. A client is one connection to the node's server, for any number of threads;
-:mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start, and connects
-again when the connection ends. Then it repeats the calls under way: reads unchanged, and changes
-under their old number. The server recognizes this number, so a change is executed once. If a
-restarted server does not recognize it, the call raises OutcomeUnknown. Watches continue where they
-were. Errors are :class:`NodeError`, with a subclass for each kind.
+The package needs only Python. Any number of threads may use a client, which has one connection to
+the node's server. :mod:`netcraq.node.aio` has the same interface for asyncio. The client waits for
+the server at start, and connects again when the connection ends. Then it repeats the calls under
+way. A repeated write keeps its number, by which the server recognizes it, so a write is executed
+only once. If a restarted server does not recognize it, the call raises OutcomeUnknown. Watches
+continue after the last event that they received. Errors are :class:`NodeError`, with a subclass for
+each kind.
 """
 
 from netcraq.node.blocking import Client, Held, Registration, ServiceWatch, Watch, connect

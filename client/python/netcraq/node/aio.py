@@ -9,8 +9,9 @@
         async with client.lock("printer") as lock:
             ...
 
-It has the interface of :mod:`netcraq.node`: see there for what calls do and raise. A client belongs
-to the event loop on which it was created. A call whose task is canceled is canceled at the server.
+It has the interface of :mod:`netcraq.node`, which says what calls do and raise. A client belongs to
+the event loop on which it was created. If a task is canceled, its call is also canceled at the
+server.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ from netcraq.node.values import (
 )
 
 DEFAULT_TTL = 10.0
-LONGEST_WAIT = 50.0  # longest wait of one request for a lock; the next request continues
+# longest time in seconds that one request waits for a lock; then the request is repeated
+LONGEST_WAIT = 50.0
 MAX_IDLE = 4  # maximum number of idle leases of a kind
 
 
@@ -86,7 +88,7 @@ async def connect(
     timeout: float = 5.0,
     in_flight: int = 512,
 ) -> Client:
-    """Connect to the node's server: see :func:`netcraq.node.connect`."""
+    """Connect to the node's server, like :func:`netcraq.node.connect`."""
     engine = Engine(configure(socket, namespace, agent, wait, timeout, in_flight), asyncio.get_running_loop())
     try:
         await engine.connect()
@@ -97,11 +99,11 @@ async def connect(
 
 
 class Client:
-    """A connection to the node's server; after it ends, the client connects again. Made by
-    :func:`connect`.
+    """A client of the node's server. When its connection ends, it connects again. :func:`connect`
+    makes a client.
 
-    Each call has the arguments ``timeout`` in seconds (None: the client's) and ``namespace`` ("":
-    the client's).
+    Each call has the arguments ``timeout``, in seconds, and ``namespace``. The defaults None and ""
+    stand for the client's own timeout and namespace.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -161,7 +163,7 @@ class Client:
         return call.answer or {}
 
     def _behind(self, coroutine: Any) -> None:
-        """Run a coroutine whose result no one needs."""
+        """Run a coroutine in the background. Its result is not needed."""
         if self._engine.closed:
             coroutine.close()
             return
@@ -196,11 +198,12 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Page:
-        """Read one page of the keys whose names begin with prefix ("": all of the namespace).
+        """Read one page of the keys whose names begin with prefix. With "", these are all keys of
+        the namespace.
 
-        cursor is the cursor of the preceding page; "" for the first page. page_size is the number
-        of names that the server examines, 1 to 256; 0: its default of 100. keys_only leaves out the
-        values.
+        cursor is the cursor of the preceding page, or "" for the first page. page_size is the
+        number of names that the server examines, 1 to 256; with 0, it examines 100. keys_only
+        leaves out the values.
         """
         data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
         try:
@@ -217,12 +220,13 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> AsyncIterator[Item]:
-        """Yield the keys whose names begin with prefix ("": all of the namespace), in the order of
-        their names.
+        """Yield the keys whose names begin with prefix, in the order of their names. With "", these
+        are all keys of the namespace.
 
-        A key that has a value during the whole listing is yielded exactly once, and no key twice.
-        Each item is the key's state when its page was read; an item has an ``error`` if its key
-        could not be read. timeout is for one page. keys_only leaves out the values.
+        A key that has a value during the whole listing is yielded exactly once, and no key is
+        yielded twice. Each item is the key's state when its page was read. If a key could not be
+        read, its item has an ``error``. timeout applies to each page. keys_only leaves out the
+        values.
         """
         before = None
         cursor = ""
@@ -261,12 +265,12 @@ class Client:
     async def delete(
         self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = ""
     ) -> Deletion:
-        """Remove a key's value; with a version, only if the key has that version."""
+        """Remove a key's value. If a version is given, do so only if the key has that version."""
         answer = await self._ask("delete", requests.delete(key, version, namespace), timeout, changes=True)
         return Deletion(answer.get("deleted", False), Item(answer))
 
     async def increment(self, key: str, by: int = 1, *, timeout: float | None = None, namespace: str = "") -> Sum:
-        """Add to a key's number."""
+        """Add to the number that is a key's value."""
         answer = await self._ask("increment", requests.increment(key, by, namespace), timeout, changes=True)
         return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
 
@@ -290,8 +294,8 @@ class Client:
         after: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> Watch:
-        """Follow keys: ``async for event in client.watch("k")``. ``async with`` closes the watch at
-        the end. Awaiting the watch waits until it has begun.
+        """Follow keys, for example with ``async for event in client.watch("k")``. ``async with``
+        closes the watch at the end. Awaiting the watch waits until the server has begun it.
         """
         return Watch(self, requests.key_list(keys), prefix, after or {}, namespace)
 
@@ -310,7 +314,7 @@ class Client:
         await self._ask("revoke", requests.named(namespace, lease=lease), timeout, changes=True)
 
     async def _lease(self, ttl: float, namespace: str, timeout: float | None) -> _Kept:
-        """A lease to which nothing else is bound, and which is kept alive."""
+        """Return a lease to which nothing else is bound. The client keeps it alive."""
         idle = self._idle.get((namespace, ttl), [])
         while idle:
             kept = idle.pop()
@@ -332,7 +336,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """A lock: ``async with client.lock("name") as lock``, or await it."""
+        """Return a lock to acquire: ``async with client.lock("name") as lock``, or await it."""
         return Taking(self, "lock", "unlock", name, {}, ttl, wait, lease, timeout, namespace)
 
     def campaign(
@@ -346,7 +350,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """The leadership of a name. :meth:`leader` returns ``value`` to other programs."""
+        """Return a leadership to acquire. :meth:`leader` returns ``value`` to other programs."""
         return Taking(self, "campaign", "resign", name, {"value": value}, ttl, wait, lease, timeout, namespace)
 
     def acquire(
@@ -381,7 +385,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Registration:
-        """Register an instance of a service, at an address: ``host:port``."""
+        """Register an instance of a service at an address, ``host:port``."""
         registration = Registration(self, service, address, instance, ttl, lease, namespace)
         await registration._register(timeout)
         self._held.add(registration)
@@ -395,7 +399,7 @@ class Client:
         return instances(await self._ask("getService", requests.named(namespace, **data), timeout))
 
     def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
-        """Follow the instances of a service: ``async for`` yields the complete list after each
+        """Follow the instances of a service. ``async for`` yields the complete list after each
         change.
         """
         return ServiceWatch(self, service, namespace)
@@ -452,13 +456,13 @@ class _Follower(Stream):
         self._wake = asyncio.Event()
         self._begun: asyncio.Future[None] | None = None
         self._started = False  # open_stream was called
-        self._error: NodeError | None = None  # why the watch has ended
-        self._tries = 0  # tries since the last answer
-        self._bare = False  # it is resumed without the known versions
+        self._error: NodeError | None = None  # why the watch has ended, if it has
+        self._tries = 0  # attempts since the last answer
+        self._bare = False  # whether the watch is resumed without the known versions
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Begin, and wait for the server's first answer."""
+        """Begin the watch, and wait for the server's first answer."""
         if not self._started:
             self._started = True
             self._begun = self._engine.loop.create_future()
@@ -562,7 +566,7 @@ class _Follower(Stream):
 
 class Watch(_Follower):
     """A watch of keys. The library resumes it after a reconnection. If the program does not take a
-    key's events in time, only the newest one is kept, and the skipped ones are counted.
+    key's events in time, only the newest event is kept, and the skipped events are counted.
     """
 
     func = "watch"
@@ -575,15 +579,17 @@ class Watch(_Follower):
         self._prefix = prefix
         self._namespace = namespace
         self._named = frozenset(keys)
-        self._last = dict(after)  # versions that the server has sent; see _bury for deleted keys
+        # newest versions that the server has sent; _bury removes deleted keys
+        self._last = dict(after)
         self._graves: deque[tuple[str, str]] = deque()  # deletions whose versions are in _last, oldest first
-        self._pending: dict[str, Event] = {}  # in order of arrival
+        # events that the program has not taken, in order of arrival
+        self._pending: dict[str, Event] = {}
         if not keys and prefix is None:
             raise InvalidArgument("watch: neither keys nor a prefix")
         self.data()
 
     def data(self) -> str:
-        """See Stream."""
+        """Implement the method of Stream."""
         return requests.watch(self._keys, self._prefix, {} if self._bare else self._last, self._namespace)
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -594,7 +600,7 @@ class Watch(_Follower):
                 continue
             old = self._pending.get(event.key)
             if old is not None and version_key(event.version) <= version_key(old.version):
-                continue  # the version is not in _last, because it was forgotten
+                continue  # the version is known, although _last has forgotten it
             self._last[event.key] = event.version
             if not event.found and event.key not in self._named:
                 self._bury(event.key, event.version)
@@ -605,9 +611,9 @@ class Watch(_Follower):
             self._wake.set()
 
     def _bury(self, key: str, version: str) -> None:
-        """Keep a deletion's version, and forget that of the oldest one beyond the limit. For that
-        key the server reports only newer versions, and perhaps its deletion once more, when the
-        watch is resumed.
+        """Remember the version of a deletion. Beyond the limit, forget the version of the oldest
+        deletion. For that key, the server still reports only newer versions. When the watch is
+        resumed, the server may report that deletion once more.
         """
         self._graves.append((key, version))
         if len(self._graves) > requests.MAX_AFTER:
@@ -642,10 +648,10 @@ class ServiceWatch(_Follower):
         super().__init__(client)
         self._data = requests.named(namespace, service=service)
         self._newest: list[Instance] | None = None
-        self._told: list[Instance] | None = None  # a list that next has not returned
+        self._told: list[Instance] | None = None  # a list that next has not returned yet
 
     def data(self) -> str:
-        """See Stream."""
+        """Implement the method of Stream."""
         return self._data
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -659,7 +665,8 @@ class ServiceWatch(_Follower):
         return told
 
     async def next(self, timeout: float | None = None) -> list[Instance]:
-        """Wait until the instances differ from those returned last, and return all of them."""
+        """Wait until the instances differ from those that were returned last. Return all
+        instances."""
         told: list[Instance] = await self._next(self._first, timeout)
         return told
 
@@ -685,8 +692,8 @@ class _Kept:
         self._task = client._engine.loop.create_task(self._keep(began, lease.ttl))
 
     async def _keep(self, began: float, ttl: float) -> None:
-        """Keep the lease alive. It certainly exists for ttl after the last answered request was
-        sent.
+        """Keep the lease alive. The lease certainly exists for ttl seconds after the last request
+        that was answered was sent.
         """
         until, pause = began + ttl, began + ttl / 3 - monotonic()
         while True:
@@ -713,7 +720,7 @@ class _Kept:
         self._task.cancel()
 
     async def end(self, timeout: float) -> None:
-        """Revoke the lease. If that fails, it expires."""
+        """Revoke the lease. If that fails, the lease expires."""
         self.stop()
         self.client._leases.discard(self)
         with contextlib.suppress(NodeError):
@@ -721,7 +728,7 @@ class _Kept:
             await self.client._ask("revoke", data, timeout, changes=True, urgent=True)
 
     def free(self) -> None:
-        """Return the lease, to which nothing is bound, for later use."""
+        """Give the lease back for later use. Nothing is bound to it."""
         self.lose = None
         idle = self.client._idle.setdefault(self.kind, [])
         if len(idle) < MAX_IDLE and not self.client._engine.closing and self.gone is None:
@@ -735,7 +742,7 @@ class _Kept:
         self.stop()
         if self.gone is None and self in self.client._leases:
             if self.client._engine.closing:
-                return  # close ends it
+                return  # close ends the lease
             self.client._leases.discard(self)
             self.client._behind(self.end(self.kind[1]))
 
@@ -751,9 +758,10 @@ class Held(_Given):
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost.
 
-    ``name`` is its name. ``token`` is the fencing token, which grows with each holder of the name.
-    ``lease`` is the lease to which it is bound. ``lost`` is an event that is set when it may no
-    longer be held, and when it was released. ``error`` is why it was lost, or None.
+    ``name`` is the name of the lock, leadership or semaphore. ``token`` is the fencing token, which
+    grows with each holder of the name. ``lease`` is the lease to which the object is bound.
+    ``lost`` is an event. It is set when the object is released, or may no longer be held. ``error``
+    is why it was lost, or None.
     """
 
     def __init__(
@@ -789,8 +797,8 @@ class Held(_Given):
         return True
 
     async def release(self, timeout: float | None = None) -> None:
-        """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
-        already lost. A second release does nothing.
+        """Release the lock, leadership or permit. If that fails, it expires within its time to
+        live. Raises NotHeld if it was already lost. A second release does nothing.
         """
         if not self._finish(None):
             if self.error is not None:
@@ -823,7 +831,8 @@ class Held(_Given):
 
 
 class Taking:
-    """A lock, leadership or permit that is to be acquired: await it, or use ``async with``."""
+    """A lock, leadership or permit that is not acquired yet. To acquire it, await this object, or
+    use ``async with``."""
 
     def __init__(
         self,
@@ -889,7 +898,8 @@ class Taking:
                 kept.drop()
                 if end is not None and monotonic() >= end:
                     raise Timeout(f"{self._name} was not had in time") from None
-                # The next try uses another lease; a lock bound to this one expires with it.
+                # The next try uses another lease. A lock that is bound to this lease expires with
+                # it.
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
                 tries += 1
                 continue
@@ -904,8 +914,8 @@ class Taking:
 
 
 class Registration(_Given):
-    """An instance of a service, which the client keeps registered until :meth:`deregister`. If its
-    lease is lost, the client registers it again under the same name.
+    """An instance of a service. The client keeps it registered until :meth:`deregister`. If its
+    lease is lost, the client registers the instance again under the same name.
     """
 
     def __init__(
@@ -920,7 +930,7 @@ class Registration(_Given):
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
-        self._turn = asyncio.Lock()  # held by the task that registers or deregisters
+        self._turn = asyncio.Lock()  # the task that registers or deregisters holds it
 
     @property
     def lease(self) -> str:
@@ -970,7 +980,7 @@ class Registration(_Given):
                 pause = min(2 * pause, MAX_PAUSE)
 
     async def deregister(self, timeout: float | None = None) -> None:
-        """Remove the instance. If that fails, it expires within its time to live."""
+        """Remove the instance. If that fails, the instance expires within its time to live."""
         if self._over:
             return
         self._over = True

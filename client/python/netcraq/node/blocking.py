@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking client: calls from threads, on an engine whose event loop runs in its own thread."""
+"""The blocking client. Any thread may make calls. The client's event loop runs in its own
+thread."""
 
 from __future__ import annotations
 
@@ -46,31 +47,32 @@ def connect(
     timeout: float = 5.0,
     in_flight: int = 512,
 ) -> Client:
-    """Connect to the node's server, for which it waits up to ``wait`` seconds.
+    """Connect to the node's server. If the server is not running, wait for it up to ``wait``
+    seconds.
 
-    socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise that of a running
-    ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace: the default namespace of calls;
-    "": the program's own. agent: the program's name in the server's logs. timeout: the default
-    timeout of calls, in seconds. in_flight: the maximum number of calls under way; further calls
-    wait for room.
+    socket is a path, or "tcp://host:port". If it is None, the client takes $NETCRAQ_NODE_SOCKET,
+    otherwise the socket of a running ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace
+    is the default namespace of calls; "" means the program's own namespace. agent is the program's
+    name in the server's logs. timeout is the default timeout of calls, in seconds. in_flight is the
+    maximum number of calls under way. Further calls wait for room.
 
     Raises Unavailable if there is no server in time, and PermissionDenied or InvalidArgument if the
-    server refuses. A wait of more than a second is logged, as a warning of the logger
-    "netcraq.node". After a fork, the child must make its own client: the parent's client raises
+    server refuses the client. If the wait takes more than a second, the logger "netcraq.node" logs
+    a warning. After a fork, the child must make its own client, because the parent's client raises
     Closed in the child.
     """
     return Client(configure(socket, namespace, agent, wait, timeout, in_flight))
 
 
 class Client:
-    """A connection to the node's server; after it ends, the client connects again. Any number of
-    threads may use it. Made by :func:`connect`.
+    """A client of the node's server. When its connection ends, it connects again. Any number of
+    threads may use it. :func:`connect` makes a client.
 
-    Each call has the arguments ``timeout`` in seconds (None: the client's) and ``namespace`` ("":
-    the client's). A call ends at most 0.2 s after its timeout. Any call can raise Timeout (it had
-    no effect), Unavailable (it had no effect; try again), PermissionDenied, QuotaExceeded,
-    InvalidArgument, TooLarge, Closed. Calls that change something can also raise OutcomeUnknown (it
-    may have been executed) and NoRoom.
+    Each call has the arguments ``timeout``, in seconds, and ``namespace``. The defaults None and ""
+    stand for the client's own timeout and namespace. A call ends at most 0.2 s after its timeout.
+    Any call can raise Timeout and Unavailable, after which it had no effect, and PermissionDenied,
+    QuotaExceeded, InvalidArgument, TooLarge and Closed. Calls that change something can also raise
+    NoRoom, and OutcomeUnknown, after which the call may have been executed.
     """
 
     def __init__(self, config: Any) -> None:
@@ -136,7 +138,7 @@ class Client:
         try:
             if not answered.acquire(timeout=timeout + GRACE):
                 self._engine.give_up(call)
-        except BaseException:  # KeyboardInterrupt
+        except BaseException:  # for example KeyboardInterrupt
             self._engine.give_up(call, Canceled)
             raise
         if call.error is not None:
@@ -164,17 +166,17 @@ class Client:
     # Keys.
 
     def get(self, key: str, *, eventual: bool = False, timeout: float | None = None, namespace: str = "") -> Item:
-        """Read a key. A key without a value is not an error: ``found`` is false. eventual: the read
-        may return the last committed value known to the nearest chain member; otherwise the read is
-        linearizable.
+        """Read a key. If the key has no value, that is not an error, and ``found`` is false. With
+        eventual, the read may return the last committed value that the nearest chain member knows.
+        Otherwise the read is linearizable.
         """
         return Item(self._ask("get", requests.get(key, eventual, namespace), timeout))
 
     def get_many(
         self, keys: Iterable[str], *, eventual: bool = False, timeout: float | None = None, namespace: str = ""
     ) -> list[Item]:
-        """Read several keys, without any order between the reads. The items are in the order of
-        keys; an item has an ``error`` if its key could not be read.
+        """Read several keys. The order of the reads is not defined. The items are in the order of
+        keys. If a key could not be read, its item has an ``error``.
         """
         todo, items = list(keys), []
         for at in range(0, len(todo), requests.MAX_MANY):
@@ -194,11 +196,12 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Page:
-        """Read one page of the keys whose names begin with prefix ("": all of the namespace).
+        """Read one page of the keys whose names begin with prefix. With "", these are all keys of
+        the namespace.
 
-        cursor is the cursor of the preceding page; "" for the first page. page_size is the number
-        of names that the server examines, 1 to 256; 0: its default of 100. keys_only leaves out the
-        values.
+        cursor is the cursor of the preceding page, or "" for the first page. page_size is the
+        number of names that the server examines, 1 to 256; with 0, it examines 100. keys_only
+        leaves out the values.
         """
         data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
         try:
@@ -215,12 +218,13 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Iterator[Item]:
-        """Yield the keys whose names begin with prefix ("": all of the namespace), in the order of
-        their names.
+        """Yield the keys whose names begin with prefix, in the order of their names. With "", these
+        are all keys of the namespace.
 
-        A key that has a value during the whole listing is yielded exactly once, and no key twice.
-        Each item is the key's state when its page was read; an item has an ``error`` if its key
-        could not be read. timeout is for one page. keys_only leaves out the values.
+        A key that has a value during the whole listing is yielded exactly once, and no key is
+        yielded twice. Each item is the key's state when its page was read. If a key could not be
+        read, its item has an ``error``. timeout applies to each page. keys_only leaves out the
+        values.
         """
         before = None
         cursor = ""
@@ -237,8 +241,8 @@ class Client:
     def put(
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
     ) -> str:
-        """Write a value, and create the key if it does not exist. Returns the version. lease: the
-        key expires with this lease; raises LeaseGone if the lease has expired.
+        """Write a value, and create the key if it does not exist. Returns the version. If a lease
+        is given, the key expires with the lease. Raises LeaseGone if the lease has already expired.
         """
         answer = self._ask("put", requests.put(key, value, lease, namespace), timeout, True)
         return str(answer.get("version", NEVER))
@@ -253,22 +257,22 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Swap:
-        """Write a value if the key's version is the given one (NEVER: it was never written).
-        Versions come from answers.
+        """Write a value if the key's version is the given one. NEVER as the version means that the
+        key was never written. Versions come from answers.
         """
         answer = self._ask("cas", requests.cas(key, version, value, lease, namespace), timeout, True)
         return Swap(answer.get("swapped", False), Item(answer))
 
     def delete(self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = "") -> Deletion:
-        """Remove a key's value; with a version, only if the key has that version. Deleting a key
-        that does not exist succeeds.
+        """Remove a key's value. If a version is given, do so only if the key has that version.
+        Deleting a key that does not exist succeeds.
         """
         answer = self._ask("delete", requests.delete(key, version, namespace), timeout, True)
         return Deletion(answer.get("deleted", False), Item(answer))
 
     def increment(self, key: str, by: int = 1, *, timeout: float | None = None, namespace: str = "") -> Sum:
-        """Add to a key's value and return the sum. The value is a signed 64-bit decimal number, as
-        text. A key without a value counts as 0.
+        """Add ``by`` to a key's value and return the sum. The value is a signed 64-bit decimal
+        number, as text. A key without a value counts as 0.
         """
         answer = self._ask("increment", requests.increment(key, by, namespace), timeout, True)
         return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
@@ -281,8 +285,8 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Transacted:
-        """Compare durable keys, and write several of them, atomically: if all comparisons hold,
-        everything is written, otherwise nothing is. There may be at most 64 comparisons and writes
+        """Compare and write several durable keys atomically. If all comparisons hold, everything is
+        written; otherwise nothing is written. There may be at most 64 comparisons and writes
         altogether. Raises InvalidArgument for volatile keys, and for a key that is compared twice
         or written twice.
         """
@@ -296,10 +300,10 @@ class Client:
         after: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> Watch:
-        """Follow keys, and all keys whose names begin with prefix: ``for event in
-        client.watch("k")``. after has the versions that the caller knows: only newer ones are
-        reported. For a key that is not in it, the current state is reported first. Raises the
-        server's refusal.
+        """Follow keys, or all keys whose names begin with prefix, for example with ``for event in
+        client.watch("k")``. after has the versions that the caller knows. The watch reports only
+        newer versions. For a key that is not in after, it first reports the current state. If the
+        server refuses the watch, this raises the error.
         """
         watch = self._aio.watch(keys, prefix=prefix, after=after, namespace=namespace)
         self._run(watch.start())
@@ -324,13 +328,14 @@ class Client:
     # # Locks, leaderships and permits.
 
     def lock(self, name: str, **how: Any) -> Held:
-        """Acquire a lock: ``with client.lock("name") as lock``. Raises NotHeld if another caller
-        holds it throughout ``wait``.
+        """Acquire a lock, for example with ``with client.lock("name") as lock``. Raises NotHeld if
+        other callers hold the lock during the whole time ``wait``.
 
-        Keywords, also of :meth:`campaign` and :meth:`acquire`: ttl, in seconds: after this program
-        has died, another one can acquire the lock within that time (default 10). wait: seconds to
-        wait for the lock (None: no limit). lease: the caller's lease to bind it to; without it the
-        client makes a lease and keeps it alive. timeout; namespace.
+        :meth:`lock`, :meth:`campaign` and :meth:`acquire` have these keywords. If this program
+        dies, another program can acquire the lock after at most ``ttl`` seconds (default 10).
+        ``wait`` is the number of seconds to wait for the lock; None means no limit. ``lease`` is a
+        lease of the caller to which the lock is bound. Without it, the client makes a lease and
+        keeps it alive. ``timeout`` and ``namespace`` are those of any call.
         """
         return Held(self, self._run(_taken(self._aio.lock(name, **how))))
 
@@ -341,7 +346,7 @@ class Client:
         return Held(self, self._run(_taken(self._aio.campaign(name, value, **how))))
 
     def acquire(self, name: str, permits: int, **how: Any) -> Held:
-        """Acquire one of a semaphore's permits. All callers must give the same number of permits.
+        """Acquire one of a semaphore's permits. All callers must pass the same number of permits.
         Otherwise like :meth:`lock`.
         """
         return Held(self, self._run(_taken(self._aio.acquire(name, permits, **how))))
@@ -353,32 +358,34 @@ class Client:
     # Services.
 
     def register_service(self, service: str, address: str, **how: Any) -> Registration:
-        """Register an instance of a service at an address, ``host:port``. Keywords: instance, its
-        name (default: the server chooses a random one); ttl; lease; timeout; namespace.
+        """Register an instance of a service at an address, ``host:port``. The keywords are
+        instance, ttl, lease, timeout and namespace. instance is the name of the instance. By
+        default, the server chooses a random name.
         """
         return Registration(self, self._run(self._aio.register_service(service, address, **how)))
 
     def get_service(
         self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
     ) -> list[Instance]:
-        """The live instances of a service: a different one first in each call or, with order
-        "nearest", those on this node first.
+        """Return the live instances of a service. Each call begins the list with a different
+        instance. With order "nearest", the instances on this node come first.
         """
         return self._run(self._aio.get_service(service, order=order, timeout=timeout, namespace=namespace))
 
     def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
-        """Follow the instances of a service: ``for instances in client.watch_service(name)``."""
+        """Follow the instances of a service, for example with ``for instances in
+        client.watch_service(name)``."""
         watch = self._aio.watch_service(service, namespace=namespace)
         self._run(watch.start())
         return ServiceWatch(self, watch)
 
-    # # Streams. Programs that only read a stream use netcraq.streams.
+    # # Streams. Programs that only read a stream should use netcraq.streams instead.
 
     def open_stream(
         self, name: str, config: Mapping[str, Any] | None = None, *, timeout: float | None = None, namespace: str = ""
     ) -> dict[str, Any]:
-        """Describe a stream, and create it if it does not exist and config is given: see
-        docs/node-api.md, openStream.
+        """Describe a stream. If the stream does not exist and config is given, create it. See
+        openStream in docs/node-api.md.
         """
         data: dict[str, Any] = {"stream": name}
         if config is not None:
@@ -405,11 +412,12 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> tuple[int, int]:
-        """Append records to a partition of a stream. Returns the offset of the first one, and the
-        number of appended records; if consumers are slow, it may be less than the number given. at:
-        append only if the first record gets this offset, otherwise raise WrongOffset. files: the
-        names of the files that the records refer to, one list for each record. marks: the
-        producer's own 64-bit numbers, one for each record.
+        """Append records to a partition of a stream. Returns the offset of the first record, and
+        the number of appended records. If consumers are slow, only the first records may be
+        appended. If ``at`` is given, the first record must get this offset; otherwise nothing is
+        appended, and WrongOffset is raised. files has one list for each record, with the names of
+        the files to which the record refers. marks has one 64-bit number of the producer for each
+        record.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
@@ -434,9 +442,9 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> list[int]:
-        """Append records to a stream that JetStream stores, and return their sequences. If it has
-        not stored all records in time, only the first ones have sequences. ids: one for each
-        record, by which JetStream recognizes records that it already has.
+        """Append records to a stream that JetStream stores, and return their sequences. If
+        JetStream has not stored all records in time, only the first records have sequences. ids has
+        one id for each record, by which JetStream recognizes records that it already has.
         """
         records = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
         if ids and len(ids) != len(records):
@@ -449,8 +457,8 @@ class Client:
     def read_stream(
         self, stream: str, partition: int = 0, *, timeout: float | None = None, namespace: str = "", **how: Any
     ) -> dict[str, Any]:
-        """Read records of a partition: see docs/node-api.md, read, for the keywords and the
-        answer.
+        """Read records of a partition. docs/node-api.md describes the keywords and the answer under
+        read.
         """
         wait = how.get("waitMs", 0) / 1000
         data = {k: v for k, v in how.items() if v or k == "offset"}
@@ -461,8 +469,8 @@ class Client:
 
     def close(self, wait: float = 5.0) -> None:
         """Release locks and registrations, wait at most wait seconds until calls under way are
-        answered, and end the client. Calls of other threads that were not answered by then fail,
-        and Timeout is raised.
+        answered, and end the client. If calls of other threads are not answered by then, they fail,
+        and this method raises Timeout.
         """
         if not self._thread.is_alive():
             return
@@ -520,7 +528,7 @@ class _Follower(Generic[T]):
 
 class Watch(_Follower[Event]):
     """A watch of keys. The library resumes it after a reconnection. If the program does not take a
-    key's events in time, only the newest one is kept, and the skipped ones are counted.
+    key's events in time, only the newest event is kept, and the skipped events are counted.
     """
 
 
@@ -532,9 +540,9 @@ class Held:
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
     lost.
 
-    ``name`` is its name. ``token`` is the fencing token, which grows with each holder of the name.
-    ``lease`` is the lease to which it is bound. ``lost`` is a threading.Event that is set when it
-    may no longer be held, and when it was released.
+    ``name`` is the name of the lock, leadership or semaphore. ``token`` is the fencing token, which
+    grows with each holder of the name. ``lease`` is the lease to which the object is bound.
+    ``lost`` is a threading.Event. It is set when the object is released, or may no longer be held.
     """
 
     def __init__(self, client: Client, held: aio.Held) -> None:
@@ -554,8 +562,8 @@ class Held:
         return self._held.error
 
     def release(self, timeout: float | None = None) -> None:
-        """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
-        already lost. A second release does nothing.
+        """Release the lock, leadership or permit. If that fails, it expires within its time to
+        live. Raises NotHeld if it was already lost. A second release does nothing.
         """
         self._client._run(self._held.release(timeout))
 
@@ -573,7 +581,7 @@ class Held:
 
 
 class Registration:
-    """An instance of a service, which the client keeps registered until :meth:`deregister`."""
+    """An instance of a service. The client keeps it registered until :meth:`deregister`."""
 
     def __init__(self, client: Client, registration: aio.Registration) -> None:
         self._client = client
@@ -590,7 +598,7 @@ class Registration:
         return self._registration.lease
 
     def deregister(self, timeout: float | None = None) -> None:
-        """Remove the instance. If that fails, it expires within its time to live."""
+        """Remove the instance. If that fails, the instance expires within its time to live."""
         self._client._run(self._registration.deregister(timeout))
 
     def __enter__(self) -> Self:

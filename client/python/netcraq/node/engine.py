@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to the node's server, and its calls under way: the common part of the blocking and
-the asyncio client.
+"""The common part of the blocking and the asyncio client. It has the connection to the node's
+server, and the calls under way.
 
 An engine belongs to an event loop, which reads the socket. Any thread may make calls. A lock guards
-the calls under way, and the calling thread itself writes the request as far as the socket accepts
-it.
+the calls under way. The calling thread itself writes the request, as far as the socket accepts it
+without blocking.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ DEFAULT_MILLIS = 5_000
 MAX_MILLIS = 60_000
 
 GRACE = 0.2
-"""Seconds that a caller waits longer than the server, so that it gets the server's result."""
+"""The number of seconds that a caller waits longer than the server, so that the caller gets the
+server's result."""
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 SILENT_WAIT = 1.0
-"""Seconds that a client waits for its first server before it logs that."""
-STEADY = 1.0  # a connection that lasted this long resets the pause
-DIAL_TIME = 5.0  # timeout of one attempt, including the greeting
+"""The number of seconds that a client waits for the server at start before it logs that it is
+waiting."""
+STEADY = 1.0  # seconds; if a connection lasted this long, the next pause is the shortest again
+DIAL_TIME = 5.0  # timeout in seconds of one attempt to connect, including the greeting
 LOOK_AGAIN = 15.0
-MAX_LINE = 4 << 20  # a longer answer counts as garbage
-MAX_WAITING_BYTES = 4 << 20  # maximum bytes of requests under way
+MAX_LINE = 4 << 20  # bytes; a longer answer is treated as garbage
+MAX_WAITING_BYTES = 4 << 20  # maximum total size in bytes of requests under way
 
 HELLO = '{"id":%d,"func":"hello","data":%s}\n'
 
@@ -69,7 +71,7 @@ class Stream:
     call: Call | None = None
 
     def data(self) -> str:
-        """Return the data of the request in its present form."""
+        """Return the data of the request, as they are now."""
         raise NotImplementedError
 
     def tell(self, answer: dict[str, Any]) -> None:
@@ -119,25 +121,27 @@ class Call:
         self.func = func
         self.data = data
         self.done = done
-        self.changes = changes  # it has a side effect, so it has a number to be executed only once
-        self.waits = waits  # it may wait long for another caller
-        self.urgent = False  # it needs no room, and may be made while the client is closing
+        # the call has a side effect, so it gets a number by which the server executes it only once
+        self.changes = changes
+        self.waits = waits  # the call may wait long for another caller
+        self.urgent = False  # the call needs no room, and may be made while the client is closing
         self.stream: Stream | None = None
-        self.room: Room | None = None  # the room in which it counts
+        self.room: Room | None = None  # the room in which this call is counted
         self.id = 0
         self.once = 0
-        self.identity = ""  # identity under which it was sent, if it has a number
-        self.deadline = 0.0  # the server's deadline for it
-        self.connection = 0  # number of the connection that it was queued on; 0: none
-        self.start = 0  # offset of its first byte in that connection's stream
-        self.maybe = False  # it may have reached the server over a connection that has ended
-        self.moving = False  # it was canceled, and will be made at another server
+        self.identity = ""  # identity under which the call was sent, if it has a number
+        self.deadline = 0.0  # deadline that the server gets for this call
+        self.connection = 0  # number of the connection on which the call was queued; 0 if none
+        self.start = 0  # offset of the request's first byte in the connection's stream
+        self.maybe = False  # the call may have reached the server over a connection that has ended
+        # the call was canceled at this server, and will be made at another server
+        self.moving = False
         self.answer: dict[str, Any] | None = None
         self.error: NodeError | None = None
 
 
 class Room:
-    """Bounds calls under way, in number and bytes. Further ones wait, in order."""
+    """Bounds the number and the bytes of calls under way. Further calls wait in order."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -146,7 +150,7 @@ class Room:
         self.queue: deque[Call] = deque()
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for a call of so many bytes."""
+        """Whether there is room for a call of the given size in bytes."""
         return self.n == 0 or (self.n < self.limit and self.size + size <= MAX_WAITING_BYTES)
 
     def enter(self, call: Call) -> bool:
@@ -164,18 +168,19 @@ class Numbers:
     """Assigns numbers to requests, and knows the number below which all requests are answered."""
 
     def __init__(self) -> None:
-        self.first = 1  # the smallest number without an answer, or the next one
+        self.first = 1  # the smallest number without an answer, or the next number to assign
         self._done: deque[bool] = deque()
 
     def take(self) -> int:
-        """The next number. A number is not reported as done before its answer has come, because the
-        server then forgets the request. These reports bound what the server stores.
+        """Return the next number. The client tells the server below which number all requests are
+        answered, and the server then forgets those requests. This bounds what the server stores. So
+        a number must not count as answered before its answer has come.
         """
         self._done.append(False)
         return self.first + len(self._done) - 1
 
     def finish(self, number: int) -> None:
-        """The request with this number is answered."""
+        """Record that the request with this number is answered."""
         if number < self.first:
             return
         self._done[number - self.first] = True
@@ -192,15 +197,15 @@ class Link:
     sock: socket.socket
     inbox: bytes = b""
     out: bytearray = field(default_factory=bytearray)
-    queued: int = 0  # bytes that were ever put into out
-    waiting: bool = False  # nothing is written until the socket accepts more
-    leaving: bool = False  # it ends when its calls under way are answered
+    queued: int = 0  # number of bytes that were ever added to out
+    waiting: bool = False  # the socket is full, so nothing is written until it accepts more
+    leaving: bool = False  # the connection ends when its calls under way are answered
     heard: bool = False  # something was received since the last check
     asked: bool = False  # a ping was sent at the last check
-    said: NodeError | None = None  # the server's reason, sent before it ends the connection
-    why: BaseException | None = None  # why it has ended
+    said: NodeError | None = None  # the error that the server sent before it ended the connection
+    why: BaseException | None = None  # why the connection has ended
     gone: bool = False
-    # it has ended, or the server is shutting down
+    # set when the connection has ended, or the server is shutting down
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = False
 
@@ -238,8 +243,8 @@ def configure(
 
 
 def find_socket() -> str:
-    """The address of a program's server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
-    ``netcraq dev`` of this user, otherwise DEFAULT_SOCKET.
+    """Return the address of a program's server. It is $NETCRAQ_NODE_SOCKET, otherwise the socket of
+    a running ``netcraq dev`` of this user, otherwise DEFAULT_SOCKET.
     """
     if where := os.environ.get(SOCKET_VARIABLE):
         return where
@@ -257,8 +262,8 @@ def find_socket() -> str:
 
 
 def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
-    """The address in the form that sockets need; the family is None if the name has to be
-    resolved.
+    """Return an address in the form that sockets need. If the name must be resolved, the family is
+    None.
     """
     if where.startswith("tcp://"):
         host, colon, port = where.removeprefix("tcp://").rpartition(":")
@@ -273,8 +278,8 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Remove the parent's connections from a forked child, which has no thread to serve them.
-    Threads that do not exist in the child may hold their locks.
+    """Remove the parent's connections from a forked child. The child has no thread that serves
+    them, and threads that do not exist in the child may hold their locks.
     """
     for engine in _engines:
         engine.forked = True
@@ -286,10 +291,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Engine:
-    """A connection to the server, which is made again after it ends, and the calls on it."""
+    """A connection to the server, and the calls on it. When the connection ends, the engine
+    connects again."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        self.forked = False  # this process is a fork of the one that made the engine
+        self.forked = False  # this process is a fork of the process that made the engine
         _engines.add(self)
         self.config = config
         self.loop = loop
@@ -297,7 +303,7 @@ class Engine:
         self.info: dict[str, Any] = {}
         self.calls: dict[int, Call] = {}
         self.link: Link | None = None
-        self.why: BaseException | None = None  # why there is no connection
+        self.why: BaseException | None = None  # why there is no connection at present
         self.closing = False
         self.closed = False
         self.greeted: asyncio.Future[None] = loop.create_future()
@@ -305,9 +311,9 @@ class Engine:
         self._next = 1
         self._identity = secrets.token_hex(16)
         self._numbers = Numbers()
-        self._numbered = False  # requests with a number were sent under the identity
+        self._numbered = False  # requests with a number were sent under this identity
         self._ordinary = Room(config.in_flight)
-        self._waiting = Room(config.in_flight)  # for calls that wait for other callers
+        self._waiting = Room(config.in_flight)  # room for calls that wait for other callers
         self._links: set[Link] = set()
         self._task = loop.create_task(self._run())
 
@@ -319,7 +325,8 @@ class Engine:
     # # Calls, from any thread.
 
     def begin(self, call: Call, timeout: float) -> None:
-        """Make a call, or let it wait for room. The server's timeout for it is timeout seconds."""
+        """Make a call, or let it wait for room. timeout is the time in seconds that the server gets
+        for the call."""
         if len(call.data) + 128 > MAX_MESSAGE:
             raise TooLarge(f"{call.func}: a request of {len(call.data)} bytes; at most {MAX_MESSAGE - 128}")
         call.deadline = monotonic() + timeout
@@ -346,8 +353,8 @@ class Engine:
             self.flush(link)
 
     def give_up(self, call: Call, kind: type[NodeError] = Timeout) -> None:
-        """End a call whose caller has stopped waiting. If it was not answered meanwhile, its error
-        says whether it may have been executed.
+        """End a call whose caller has stopped waiting. If the call was not answered meanwhile, its
+        error says whether it may have been executed.
         """
         with self.lock:
             if call.answer is not None or call.error is not None:
@@ -412,7 +419,7 @@ class Engine:
             self._start(call, max(1, round((call.deadline - monotonic()) * 1000)))
 
     def under_way(self) -> int:
-        """The number of calls under way or waiting for room, without watches."""
+        """The number of calls that are under way or wait for room, without watches."""
         return sum(c.stream is None for c in self.calls.values()) + len(self._ordinary.queue) + len(self._waiting.queue)
 
     def open_stream(self, stream: Stream) -> None:
@@ -427,7 +434,7 @@ class Engine:
             self._start(call, DEFAULT_MILLIS)
 
     def close_stream(self, stream: Stream, *, told: bool = False) -> None:
-        """Forget a watch. told: the server has ended it."""
+        """Forget a watch. told says whether the server has ended the watch."""
         with self.lock:
             call = stream.call
             stream.call = None
@@ -459,7 +466,7 @@ class Engine:
         """Queue a call on another connection."""
         left = call.deadline - monotonic()
         if call.stream is None and left <= 0:
-            call.connection = 0  # its caller is about to time out
+            call.connection = 0  # the call's caller is about to time out
             return
         self._queue(link, call, round(left * 1000))
 
@@ -482,7 +489,7 @@ class Engine:
         self._soon(self._write_later, link)
 
     def _soon(self, f: Callable[..., object], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop and everything on it have ended
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and everything on it
             self.loop.call_soon_threadsafe(f, *args)
 
     # # The connection, on the loop's thread.
@@ -586,8 +593,8 @@ class Engine:
                 return hello if isinstance(hello, dict) else {}
 
     def _adopt(self, link: Link, hello: dict[str, Any]) -> None:
-        """Make the connection the engine's current one. Calls under way are sent on it, except for
-        those that another connection will still answer.
+        """Make a connection the engine's current one. It sends the calls under way on this
+        connection, except for calls that another connection will still answer.
         """
         with self.lock:
             if not hello.get("known", False):
@@ -595,14 +602,15 @@ class Engine:
                     if call.changes and call.maybe:
                         self._lost_track(call)
                 if self._numbered:
-                    # The server that knew these calls may come back, and would not know calls sent
-                    # to this one.
+                    # The old server, which knows these calls, may come back. It would not know
+                    # calls that are sent to the new server under the same identity.
                     self._identity = secrets.token_hex(16)
                     self._numbered = False
                     raise StartedAnew
             old = self.link
             self.info = hello
-            room = int(hello.get("inFlight", 0)) * 3 // 8  # the other quarter is for calls that need no room
+            # the remaining quarter is for calls that need no room
+            room = int(hello.get("inFlight", 0)) * 3 // 8
             if room > 0:
                 self._ordinary.limit = self._waiting.limit = min(self.config.in_flight, room)
             self.link = link
@@ -634,8 +642,8 @@ class Engine:
         )
 
     def _move_from(self, link: Link) -> None:
-        """Make a connection end when it has answered the calls that its server works on. Calls that
-        wait for other callers are sent to the next server.
+        """Make a connection end when the server has answered the calls that it executes. Calls that
+        wait for other callers are moved to the next server.
         """
         link.leaving = True
         for call in self.calls.values():
@@ -687,7 +695,7 @@ class Engine:
         if (which == 0 or error is not None) and self._notice(link, which, call, answer):
             return
         if call is None:
-            return  # the answer is from a newer server, or its caller has stopped waiting
+            return  # a newer server sent this message, or the call's caller has stopped waiting
         if call.stream is not None:
             call.stream.tell(answer)
             return
@@ -700,19 +708,20 @@ class Engine:
             self._end_if_empty(link)
 
     def _notice(self, link: Link, which: int, call: Call | None, answer: dict[str, Any]) -> bool:
-        """Process an answer that may be about the connection: that the server is shutting down, why
-        it ends the connection, or that a call may be made elsewhere. Returns False for any other
-        answer.
+        """Handle a message about the connection. Such a message says that the server is shutting
+        down, why it ends the connection, or that a call may be made at another server. Returns
+        False for any other message.
         """
         error, data = answer.get("error"), answer.get("data")
         code = error.get("code") if isinstance(error, dict) else None
         moving = call is not None and call.moving
         if code == "draining" or (code == "canceled" and call is not None and not moving):
-            # The server is shutting down, because this client has not canceled the call.
+            # This client has not canceled the call, so the server has canceled it because it is
+            # shutting down.
             link.said = error_of(error)
             if call is not None:
-                call.connection = 0  # this attempt was not executed
-            if self.link is link:  # send nothing more on it
+                call.connection = 0  # the call was not executed in this attempt
+            if self.link is link:  # send nothing more on this connection
                 self.link = None
                 link.leaving = True
         elif call is not None and code == "canceled":
@@ -752,7 +761,8 @@ class Engine:
             self.flush(link)
 
     def _drop(self, link: Link, why: BaseException | None) -> None:
-        """End a connection. It is not known which of its calls reached the server."""
+        """Handle the end of a connection. It is not known which of the connection's calls reached
+        the server."""
         with self.lock:
             if link.gone:
                 return
@@ -780,8 +790,8 @@ class Engine:
             link.changed.set()
 
     def _look(self, link: Link) -> None:
-        """Ping a server from which nothing was received, and end the connection if there is no
-        answer.
+        """Ping the server if nothing was received from it since the last check. If the ping is not
+        answered, end the connection.
         """
         with self.lock:
             if link.gone:
@@ -847,7 +857,7 @@ class Engine:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if self.greeted.done() and not self.greeted.cancelled():
-            self.greeted.exception()  # this marks the exception as retrieved
+            self.greeted.exception()  # reading the exception marks it as retrieved
         else:
             self.greeted.cancel()
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reasons why a call of the node API fails: an exception for each code."""
+"""The exceptions of the node API. There is one exception for each error code."""
 
 from __future__ import annotations
 
 
 class NodeError(Exception):
-    """A call failed. ``code`` is the kind of failure; ``do`` is the advice what to do, or ""."""
+    """A call failed. ``code`` is the kind of failure. ``do`` says what the program can do, or is
+    ""."""
 
     code = "internal"
 
@@ -28,7 +29,7 @@ class InvalidArgument(NodeError):
 
 
 class TooLarge(NodeError):
-    """A message, a name or a value is too long; the message has the numbers."""
+    """A message, a name or a value is too long. The error's message has the numbers."""
 
     code = "too_large"
 
@@ -58,14 +59,14 @@ class LeaseGone(NodeError):
 
 
 class NotHeld(NodeError):
-    """The caller does not hold the lock, leadership or permit, or no longer holds it."""
+    """The caller does not hold the lock, leadership or permit."""
 
     code = "not_held"
 
 
 class WrongOffset(NodeError):
     """The ``at`` of an append is not the next offset, and nothing was appended. If the producer's
-    own last append was not answered, it may have been executed, in part or completely.
+    own last append was not answered, that append may have been executed, in part or completely.
     """
 
     code = "wrong_offset"
@@ -145,7 +146,8 @@ def error_of(answer: object) -> NodeError:
 
 
 def of_older_server(why: InvalidArgument, func: str, info: dict[str, object]) -> InvalidArgument:
-    """Return why a function failed; if the server is too old for the function, say so."""
+    """Return the error of a function that failed. If the server is too old for the function, the
+    error says so."""
     if info.get("maxList"):
         return why
     server = info.get("server", "")

@@ -12,8 +12,8 @@ from netcraq.node.values import Comparison, Delete, Put, quote, value_json
 
 MAX_MANY = 256  # maximum number of keys of one getMany
 MAX_LIST = 256  # maximum number of names that the server examines for one page of list
-# Limits for the number and the bytes of the versions that a resumed watch sends. The server counts
-# each version as a watch.
+# These limits bound the number and the bytes of the versions that a resumed watch sends, because
+# the server counts each version as a watch.
 MAX_AFTER, MAX_AFTER_BYTES = 1024, 128 << 10
 
 
@@ -38,8 +38,8 @@ def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
 
 
 def list_page(prefix: str, cursor: str, page_size: int, keys_only: bool, namespace: str) -> str:
-    """The data of list. A page_size of 0 is the server's default."""
-    quote(prefix)  # rejects what is not text
+    """The data of list. A page_size of 0 means the server's default."""
+    quote(prefix)  # this raises an exception if the prefix is not text
     data: dict[str, Any] = {"prefix": prefix} if prefix else {}
     if cursor:
         data["cursor"] = cursor
@@ -101,8 +101,8 @@ def _write(w: Put | Delete) -> str:
 
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
-    """The data of watch. If there are too many known versions, the rest is left out, and those keys
-    are reported again.
+    """The data of watch. If there are too many known versions, some are left out, and the server
+    reports their keys again.
     """
     parts: list[str] = []
     size = 0
@@ -119,7 +119,7 @@ def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespa
 
 
 def named(namespace: str, **members: object) -> str:
-    """The data of functions that are called rarely."""
+    """The data of a function that is called rarely, from the given members."""
     if namespace:
         members["namespace"] = namespace
     text = json.dumps(members, separators=(",", ":"))
@@ -142,5 +142,5 @@ def _check(value: object) -> None:
 
 
 def key_list(keys: str | Iterable[str]) -> list[str]:
-    """A list of keys, also for a single key."""
+    """Return a list of keys. The argument is a single key or several keys."""
     return [keys] if isinstance(keys, str) else list(keys)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments and results of calls: keys, values, items, and their form in JSON."""
+"""The arguments and results of calls, such as keys, values and items, and their form in JSON."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def version_key(version: str) -> tuple[int, int]:
 
 
 class Item:
-    """The state of a key: ``key``, ``found`` (it has a value), ``version``, and ``lease`` (the
-    lease with which it expires, or ""). In :meth:`get_many` and lists, ``error`` is why the key was
-    not read, or None.
+    """The state of a key. ``found`` says whether the key has a value. ``lease`` is the lease with
+    which the key expires, or "". In the results of :meth:`get_many` and lists, ``error`` is why the
+    key was not read, or None.
     """
 
     __slots__ = ("_bytes", "_text", "error", "found", "key", "lease", "version")
@@ -46,7 +46,7 @@ class Item:
 
     @property
     def value(self) -> bytes | None:
-        """The value; None if there is none."""
+        """The value, or None if the key has no value."""
         if self._bytes is None and self._text is not None:
             self._bytes = self._text.encode()
         return self._bytes
@@ -59,15 +59,15 @@ class Item:
         return self._text
 
     def __repr__(self) -> str:
-        """A description for people."""
+        """A readable description of the item."""
         return f"{type(self).__name__}({self.key!r}, value={self.value!r}, version={self.version!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list: ``items`` in the order of their names. ``cursor`` is the cursor of the next
-    page, or "" if this is the last one. A page may have few items, or none, although more pages
-    follow.
+    """A page of a list. Its ``items`` are in the order of their names. ``cursor`` is the cursor of
+    the next page, or "" if this is the last page. A page may have few items, or none, although more
+    pages follow.
     """
 
     items: list[Item]
@@ -84,8 +84,8 @@ def page_of(answer: dict[str, Any], keys_only: bool) -> Page:
 
 
 class Event(Item):
-    """A key's newest version, of a watch. ``overtaken`` counts the versions before it that were
-    skipped.
+    """The newest version of a key, as a watch reports it. ``overtaken`` counts the versions that
+    were skipped before this event.
     """
 
     __slots__ = ("overtaken",)
@@ -97,7 +97,8 @@ class Event(Item):
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The result of a compare and swap: ``item`` is the key's state after the call."""
+    """The result of a compare and swap. ``swapped`` says whether the value was written, and
+    ``item`` is the key's state after the call."""
 
     swapped: bool
     item: Item
@@ -105,8 +106,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The result of a deletion: ``deleted`` is false if the version was a different one; ``item``
-    is the key's state after the call.
+    """The result of a deletion. ``deleted`` is false if the key had another version. ``item`` is
+    the key's state after the call.
     """
 
     deleted: bool
@@ -123,8 +124,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A condition of a transaction on a key. Give exactly one of ``version`` (NEVER: it was never
-    written), ``value`` and ``absent`` (it has no value).
+    """A condition of a transaction on a key. Exactly one of ``version``, ``value`` and ``absent``
+    must be given. The version NEVER means that the key was never written. ``absent`` means that the
+    key has no value.
     """
 
     key: str
@@ -136,7 +138,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A transaction's write of a value. lease: the key expires with this lease."""
+    """A transaction's write of a value. If a lease is given, the key expires with the lease."""
 
     key: str
     value: bytes | str
@@ -153,10 +155,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Transacted:
-    """The result of a transaction. ``done``: all comparisons held, and everything was written.
-    ``versions`` are the versions of the written keys, in their order. If it was not done,
-    ``failed`` are the keys whose comparisons did not hold. If the values of these items exceed 32
-    KiB in total, the later ones are found but have no value.
+    """The result of a transaction. ``done`` says whether all comparisons held, so that everything
+    was written. ``versions`` are the versions of the written keys, in the order of the writes. If
+    ``done`` is false, ``failed`` are the keys whose comparisons did not hold. If the values of
+    these items exceed 32 KiB in total, the later items have no value although ``found`` is true.
     """
 
     done: bool
@@ -185,7 +187,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader; ``found`` is false if there is none. ``token`` is its fencing token."""
+    """The leader of a name. ``found`` is false if there is no leader. ``token`` is the leader's
+    fencing token."""
 
     found: bool
     value: str
@@ -222,7 +225,7 @@ def quote(text: str) -> str:
 
 
 def value_json(value: bytes | str) -> str:
-    """The member of a request that has a value."""
+    """Return the JSON member for a value, as text or as base 64."""
     if isinstance(value, str):
         return f',"value":{quote(value)}'
     if not isinstance(value, bytes | bytearray | memoryview):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a node: records in the node's memory, which is mapped (push) or read by requests
-(pull).
+"""Readers for the streams of a node. A reader maps the node's memory (push), or sends requests to
+the node's server (pull).
 
     from netcraq import streams
 
@@ -9,7 +9,7 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-:mod:`netcraq.streams.aio` is the same with asyncio. Both need only Python. Use
+:mod:`netcraq.streams.aio` has the same interface for asyncio. Both need only Python. Use
 :class:`netcraq.node.Client` to create a stream and to append to it: ``open_stream``, ``append``.
 docs/streams.md describes the guarantees.
 """

@@ -43,7 +43,7 @@ async def read(
     batch_bytes: int = 0,
     wait: float = 30.0,
 ) -> Reader:
-    """Read a stream: see :func:`netcraq.streams.read`."""
+    """Read a stream, like :func:`netcraq.streams.read`."""
     config = configure(socket, namespace, "", wait, 5.0, 64)
     named = (consumer, list(partitions), start, list(offsets), incarnation, pull, skip, batch_bytes)
     reader = Reader(blocking.Reader(stream, config, *named))
@@ -56,12 +56,14 @@ async def read(
 
 
 class Reader:
-    """Reads a stream: ``async for batch in reader``. It is for one task. Made by :func:`read`."""
+    """Reads a stream, with ``async for batch in reader``. Only one task at a time may use it.
+    :func:`read` makes a reader."""
 
     def __init__(self, reader: blocking.Reader) -> None:
         self._reader = reader
         self._helper = _Helper()
-        self._next: asyncio.Future[Batch] | None = None  # the pending or last next batch
+        # the next batch; pending while the reader waits for it
+        self._next: asyncio.Future[Batch] | None = None
         self._closed = False
 
     async def begin(self) -> None:
@@ -70,7 +72,8 @@ class Reader:
 
     async def next(self, timeout: float | None = None) -> Batch:
         """Wait for the next batch. Releases the previous batch. Raises Timeout after timeout
-        seconds. After a timeout or cancellation nothing is lost: the next call returns the batch.
+        seconds. After a timeout or a cancellation, no batch is lost, because the next call returns
+        it.
         """
         if self._closed:
             raise node.Closed("the reader is closed")
@@ -122,8 +125,8 @@ class Reader:
 
 
 class _Helper:
-    """A thread that executes functions one after another. A process that ends does not wait for
-    it.
+    """A thread that executes functions one after another. A process can end without waiting for
+    this thread.
     """
 
     def __init__(self) -> None:

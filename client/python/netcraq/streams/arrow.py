@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow record batches in streams: their buffers are in the node's memory.
+"""Arrow record batches in streams. The buffers of the batches are in the node's memory.
 
     from netcraq.streams import arrow
 
@@ -7,7 +7,8 @@
         for item in reader:
             print(item.batch.num_rows)  # a pyarrow.RecordBatch
 
-docs/streams-arrow.md describes the guarantees. Needs pyarrow: ``pip install netcraq[arrow]``.
+docs/streams-arrow.md describes the guarantees. The module needs pyarrow (``pip install
+netcraq[arrow]``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["Draft", "Files", "Garbage", "Item", "Lent", "Mapped", "Reader", "Rew
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch with its position: the record at ``offset`` of ``partition``."""
+    """A batch with its position. It was the record at ``offset`` in ``partition``."""
 
     partition: int
     offset: int
@@ -49,8 +50,8 @@ class Item:
 
 
 class Reader:
-    """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by
-    :func:`read`.
+    """Reads a stream of batches, with ``for item in reader``. Only one thread at a time may use it.
+    :func:`read` makes a reader.
 
     A batch, its columns, and anything made from them without a copy keep their memory alive, even
     after the reader has continued or was closed.
@@ -70,7 +71,7 @@ class Reader:
         while (found := next(self._batch, None)) is None:
             self._hold = None
             got = None if self._reader.overrun else self._reader.ready()
-            if got is None:  # it may wait long
+            if got is None:  # the reader may have to wait long for the next batch
                 self._files.give_back()
                 got = self._reader.next(timeout)
             self._batch, self._partition, self._hold = iter(got), got.partition, got.hold()
@@ -103,10 +104,11 @@ class Reader:
 
 
 def read(stream: str, *, files: Files | None = None, trusted: bool = False, **how: Any) -> Reader:
-    """Read a stream of batches. how: the arguments of :func:`netcraq.streams.read`. files: files of
-    the same node; a program that writes batches that it has read must give the same files to the
-    writer. trusted: do not check that offsets and indices in columns are in range; a program that
-    may append to the stream can then crash this one.
+    """Read a stream of batches. ``how`` are the arguments of :func:`netcraq.streams.read`.
+    ``files`` are files of the same node. A program that writes batches that it has read must give
+    the same files to its writer. With ``trusted``, the reader does not check that offsets and
+    indices in columns are in range. A program that may append to the stream can then crash this
+    program.
     """
     own = files is None
     if files is None:
@@ -117,11 +119,11 @@ def read(stream: str, *, files: Files | None = None, trusted: bool = False, **ho
 class Writer:
     """Appends batches to a partition of a stream.
 
-    Without files a whole batch is one record: the writer copies it into the record, and the node
-    copies the record into the stream's memory. With files, which need a volatile stream, the record
-    refers to buffers that are in files. Other buffers are copied into a new file, or into the
-    record if they have at most ``inline`` bytes. rewritable: use a file that is written again after
-    its last reader is done. That is faster, but the readers must trust the writer.
+    Without files, the writer copies the whole batch into a record, and the node copies the record
+    into the stream's memory. With files, the record refers to the buffers that are in files, and
+    the stream must be volatile. Other buffers are copied into a new file, or into the record if
+    they have at most ``inline`` bytes. With ``rewritable``, the writer writes a file again after
+    its last reader has finished. That is faster, but the readers must trust the writer.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow columns as a record of a stream: encoding a batch, and decoding it with buffers that stay
-in the record's memory (docs/streams-arrow.md). Needs pyarrow.
+"""Arrow columns as a record of a stream. The module encodes a batch as a record, and decodes it
+with buffers that stay in the record's memory (docs/streams-arrow.md). It needs pyarrow.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from pyarrow import types
 from netcraq.streams.memory import Garbage
 
 MAGIC, LAYOUT = b"NCARROW1", 1
-# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. A record's data
-# begin 24 bytes after a multiple of 64, so the part after the 40-byte header begins at a multiple
-# of 64.
+# The header's fields are magic, layout, the counts of nodes, buffers and files, the size of the
+# schema, the size of the data after it, and the number of rows. A record's data begin 24 bytes
+# after a multiple of 64, so the part after the 40-byte header begins at a multiple of 64.
 HEADER = struct.Struct("<8sIIIIIIQ")
 FILE = struct.Struct("<16sQ")  # the file's name, and its length
-NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
-BUFFER = struct.Struct("<IIQQ")  # file (0: this record), 0, offset, bytes
-ABSENT = 0xFFFFFFFF  # in place of a file number: the buffer does not exist
+# length, number of nulls (-1 if not known), offset, number of buffers, number of children
+NODE = struct.Struct("<QqQII")
+# number of the file (0 for this record), 0, offset, number of bytes
+BUFFER = struct.Struct("<IIQQ")
+ABSENT = 0xFFFFFFFF  # written instead of a file's number if the buffer does not exist
 ALIGN = 64
 MAX_FILES = 64  # maximum number of files of a record
-MAX_TIMES = 64  # maximum ratio between a batch's buffers and the bytes of its record and files
+# maximum ratio between the size of a batch's buffers and the size of its record and files
+MAX_TIMES = 64
 DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}  # maximum digits of decimal numbers, by bits
 NOTHING = pa.py_buffer(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A position in a shared file. The file's name has 16 bytes."""
+    """A position in a shared file, with the file's name of 16 bytes."""
 
     name: bytes
     file_bytes: int
@@ -49,7 +52,7 @@ Open = Callable[[list[tuple[bytes, int]]], list[pa.Buffer]]
 
 
 class _Exported(ctypes.Structure):
-    """Arrow's C data interface: ArrowArray."""
+    """The struct ArrowArray of Arrow's C data interface."""
 
 
 _Exported._fields_ = (
@@ -72,8 +75,9 @@ def _rounded(n: int) -> int:
 
 
 def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
-    """A type's buffers after its validity: "bits" with their width, or "offsets" with theirs
-    ("data" if they point into bytes). Also the types of its children, including a dictionary.
+    """Return which buffers a type has after its validity bitmap. "bits" are values, and "offsets"
+    are offsets; the number is their width. "data" means offsets that point into bytes. Also return
+    the types of the children, of which a dictionary is one.
     """
     if types.is_null(t):
         return "null", 0, []
@@ -102,7 +106,8 @@ def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
 
 
 def _children(a: _Exported) -> list[_Exported]:
-    """An array's children; its dictionary, if it has one, is the last of them."""
+    """Return an array's children. If the array has a dictionary, the dictionary is the last
+    child."""
     children = [a.children[i].contents for i in range(a.n_children)]
     return [*children, a.dictionary.contents] if a.dictionary else children
 
@@ -123,11 +128,11 @@ class Encoder:
                 raise ValueError(f"column {name!r} has values that readers refuse: {e}") from None
         self.batch, self.find = batch, find
         self.copied = self.shared = 0
-        self.files: dict[bytes, tuple[int, int]] = {}  # by name: the number and the length
+        self.files: dict[bytes, tuple[int, int]] = {}  # number and length of each file, by name
         self._nodes: list[bytes] = []
         self._buffers: list[tuple[int, int, int]] = []
         self._new: list[tuple[int, int]] = []  # address and size of each buffer that is in no file
-        self._made: list[object] = []  # keeps computed offsets at some of these addresses alive
+        self._made: list[object] = []  # keeps the memory of computed offsets alive
         for column in batch.columns:
             self._column(column)
         total = sum(size for _, _, size in self._buffers)
@@ -145,10 +150,11 @@ class Encoder:
             _Release(exported.release)(ctypes.pointer(exported))
 
     def _array(self, t: pa.DataType, a: _Exported, first: int, n: int, entries: bool = False) -> None:
-        """Add n values of an array, beginning with the value ``first``. The rest of its buffers is
-        left out, so a slice takes no more space than its values. A bitmap can only be cut at a
-        byte, so up to 7 earlier values remain. entries: ``a`` is the entries of a map, which are
-        never null, and whose start Arrow's C++ library does not check.
+        """Add n values of an array, beginning with the value ``first``. The other values in the
+        array's buffers are left out, so a slice takes no more space than its own values. A bitmap
+        can only be cut at a byte boundary, so up to 7 earlier values remain. If ``entries`` is set,
+        ``a`` has the entries of a map. Entries are never null, and Arrow's C++ library does not
+        support an offset in them.
         """
         while isinstance(t, pa.BaseExtensionType):
             t = t.storage_type
@@ -158,7 +164,8 @@ class Encoder:
         begin, end = begin - pad, begin + n
         children = _children(a)
         count = {"null": 0, "none": 1, "data": 3}.get(kind, 2)
-        nulls = n if kind == "null" else a.null_count if n == a.length else -1  # -1: unknown
+        # -1 means that the number of nulls is not known
+        nulls = n if kind == "null" else a.null_count if n == a.length else -1
         self._nodes.append(NODE.pack(n, nulls, pad, count, len(children)))
         if count:
             self._buffer(None if entries else a.buffers[0], begin // 8, (end + 7) // 8, False)
@@ -181,9 +188,9 @@ class Encoder:
             self._array(child_type, child, *part, entries=types.is_map(t))
 
     def _offsets(self, a: _Exported, kind: str, width: int, cut: tuple[int, int, int]) -> tuple[int, int]:
-        """Add an array's offsets, and return the part of their target that is sent. It leaves out
-        the part in front of the first offset, and computes the offsets again, unless the target is
-        in files and so is not copied.
+        """Add an array's offsets, and return the part of their target that is sent. Leave out the
+        part of the target before the first offset, and compute the offsets again. If the target is
+        in files, and so is not copied, change nothing.
         """
         begin, pad, end = cut
         address = a.buffers[1]
@@ -205,16 +212,16 @@ class Encoder:
         return first, last
 
     def _in_files(self, a: _Exported, kind: str, last: int, offsets: tuple[int, int]) -> bool:
-        """Whether the target of an array's offsets is in files; for lists, the offsets of the list
-        must be in files, too.
+        """Whether the target of an array's offsets is in files. For lists, the offsets themselves
+        must also be in files.
         """
         if kind == "data":
             return not last or self.find(a.buffers[2], last) is not None
         return self.find(*offsets) is not None and all(self._all_in_files(child) for child in _children(a))
 
     def _all_in_files(self, a: _Exported) -> bool:
-        """Whether all buffers of an array are in files. It checks only the first byte of each,
-        because a buffer is either completely in a file or not at all.
+        """Whether all buffers of an array are in files. Only the first byte of each buffer is
+        checked, because a buffer is either completely in a file or not at all.
         """
         buffers = [a.buffers[i] for i in range(a.n_buffers)]
         return all(not b or self.find(b, 1) is not None for b in buffers) and all(map(self._all_in_files, _children(a)))
@@ -230,7 +237,7 @@ class Encoder:
             number, _ = self.files.setdefault(piece.name, (1 + len(self.files), piece.file_bytes))
             self._buffers.append((number, piece.offset, size))
             self.shared += size
-        else:  # Arrow may have no buffer for an empty array; zeros replace it
+        else:  # Arrow may have no buffer for an empty array. Zeros replace it.
             self._buffers.append((0, len(self._new), size))
             self._new.append((address or 0, size))
 
@@ -240,7 +247,7 @@ class Encoder:
         return sum(_rounded(size) for _, size in self._new)
 
     def copy_new(self, to: memoryview) -> None:
-        """Copy the buffers that are in no file, each to the next aligned place."""
+        """Copy the buffers that are in no file, each to the next aligned position."""
         at = 0
         for address, size in self._new:
             if address and size:
@@ -250,7 +257,8 @@ class Encoder:
             at += _rounded(size)
 
     def head(self, name: bytes = b"", file_bytes: int = 0) -> bytes:
-        """The record without the new buffers, which follow it or are in the named file."""
+        """Return the record without the new buffers. The new buffers follow the record, or are in
+        the named file."""
         schema = self.batch.schema.serialize()
         files = dict(self.files)
         number = 0
@@ -281,7 +289,7 @@ class Encoder:
         return bytes(out)
 
     def record(self) -> bytes:
-        """The record with the new buffers."""
+        """Return the record including the new buffers."""
         head = self.head()
         out = bytearray(len(head) + self.new_bytes)
         out[: len(head)] = head
@@ -309,9 +317,9 @@ def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:
 
 
 def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bool) -> pa.RecordBatch:
-    """Make a batch from a record. Its buffers are in the record's memory, and in files. ``base`` is
-    kept alive by buffers in the record's memory. The record is not trusted, but if trusted is set,
-    offsets and indices in buffers are not checked.
+    """Make a batch from a record. Its buffers are in the record's memory, and in files. Buffers in
+    the record's memory keep ``base`` alive. The record is checked, because it may be invalid. But
+    if trusted is set, the offsets and indices in buffers are not checked.
     """
     whole = pa.py_buffer(data)
     view = memoryview(data)
@@ -357,7 +365,7 @@ def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bo
 
 
 class _Decoder:
-    """Makes arrays from nodes and buffers."""
+    """Makes arrays from a record's nodes and buffers."""
 
     def __init__(
         self, nodes: Iterator[tuple[int, int, int, int, int]], buffers: Iterator[pa.Buffer | None], trusted: bool
@@ -382,7 +390,7 @@ class _Decoder:
         if buffers[0] is None:
             nulls = 0
         elif not self.trusted:
-            nulls = -1  # nulls are counted
+            nulls = -1  # -1 makes Arrow count the nulls
         if types.is_dictionary(t):
             indices = pa.Array.from_buffers(t.index_type, length, buffers, nulls, offset)
             indices.validate()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's files in memory. A file is written once, other programs map it, and records of streams
-refer to it (docs/streams-arrow.md). Needs pyarrow.
+"""The files in a node's memory. A program writes a file once. Then other programs map it, and
+records of streams refer to it (docs/streams-arrow.md). The module needs pyarrow.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ from netcraq.streams.columns import MAX_FILES, Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
 MAX_ANSWER = 1 << 20  # maximum length of one answer of the server
-MAX_DESCRIPTORS = 128  # maximum number of received descriptors that belong to no answer yet
+MAX_DESCRIPTORS = 128  # maximum number of received file descriptors that belong to no answer yet
 KEPT = 128
-"""Number of other programs' rewritable files that a program keeps mapped: those that it has read
-last.
+"""The number of other programs' rewritable files that a program keeps mapped. These are the files
+that it has read last.
 """
 LET_GO, LET_GO_BYTES = 16, 32 << 20
-"""Maximum number, and bytes, of released files that the node may still hold for the program. The
-program gives them back together with its next request.
+"""The maximum number and the maximum total size of released files that the node may still hold for
+the program. The program gives them back together with its next request.
 """
 AT_MOST = 256
-"""Maximum number of files that one request gives back."""
+"""The maximum number of files that one request gives back."""
 AT_ONCE = 1.0
-"""Seconds for which one request asks the server to wait for a free file."""
+"""The number of seconds for which one request asks the server to wait for a free file."""
 
 
 class Mapped:
-    """A file that is mapped for reading. ``buffer`` is its whole content. Anything made from
-    ``buffer`` keeps the file mapped, and held at the node.
+    """A file that is mapped for reading. ``buffer`` is its whole content. As long as anything made
+    from ``buffer`` exists, the file stays mapped, and the node holds it.
     """
 
     rewritable = False
 
     def __init__(self, owner: Files, request: int, name: str, fd: int, prot: int = mmap.PROT_READ) -> None:
-        """request: the request that holds the file; 0: the connection holds it."""
+        """request is the number of the request that makes the node hold the file. With 0, the
+        connection makes the node hold it."""
         self.name = name
-        size = os.fstat(fd).st_size  # sealed, so it cannot change
+        size = os.fstat(fd).st_size  # the file is sealed, so its size cannot change
         self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         self._whole = pa.py_buffer(memoryview(self._map))
         self.address, self.size = self._whole.address, size
@@ -67,7 +68,7 @@ class Mapped:
 
 
 class Lent:
-    """A rewritable file in use by its maker. The maker's ``Files`` do not write the file again
+    """A rewritable file that its maker is using. The maker's ``Files`` do not write the file again
     while this object exists, or anything made from its ``buffer``, or a record that refers to the
     file.
     """
@@ -83,19 +84,20 @@ class Lent:
 
 
 class Draft:
-    """A file that is being written: write to ``memory``, and ``seal`` it."""
+    """A file that is being written. Write to ``memory``, and then call ``seal``."""
 
     def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
         self.name, self._owner = name, owner
         mapped = Mapped(owner, request, name, fds[1])
-        # The whole file will be written, and page faults one by one would take longer.
+        # MAP_POPULATE maps all pages at once. The whole file will be written, and separate page
+        # faults would take longer.
         self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._mapped: Mapped | None = mapped
         self.memory = memoryview(self._map)
 
     def seal(self, key: str = "") -> Mapped:
-        """End writing: ``memory`` is gone, and nothing made from it may exist anymore. If there is
-        a key, other programs find the file by it.
+        """End the writing. ``memory`` becomes invalid, and nothing that was made from it may exist
+        anymore. If a key is given, other programs can find the file by this key.
         """
         self.memory.release()
         self._map.close()
@@ -114,7 +116,8 @@ class Rewrite:
         self.memory = memoryview(own.mapped._map)
 
     def seal(self) -> Lent:
-        """End writing, for now: ``memory`` is gone, and nothing made from it may exist anymore."""
+        """End the writing for now. ``memory`` becomes invalid, and nothing that was made from it
+        may exist anymore."""
         self.memory.release()
         lent, self._lent = self._lent, None
         assert lent is not None, "it is sealed already"
@@ -126,7 +129,7 @@ class _Own:
 
     def __init__(self, mapped: Mapped) -> None:
         self.mapped = mapped
-        self.free = True  # no record refers to it
+        self.free = True  # whether no record refers to the file
         self._lent: weakref.ref[Lent] | None = None
 
     def lend(self) -> Lent:
@@ -142,7 +145,7 @@ class _Own:
 
 @contextlib.contextmanager
 def _closed(fds: list[int]) -> Iterator[None]:
-    """Close descriptors at the end; mapped memory does not need them."""
+    """Close file descriptors at the end of the block. Mapped memory does not need them."""
     try:
         yield
     finally:
@@ -151,19 +154,20 @@ def _closed(fds: list[int]) -> Iterator[None]:
 
 
 def _step(size: int) -> int:
-    """The size of a rewritable file for so many bytes. There are few different sizes, so that files
-    can be reused; a size is at most a quarter larger.
+    """Return the size of a rewritable file for the given number of bytes. There are only few
+    different sizes, so that files can be reused. The size is at most a quarter larger than needed.
     """
     unit = max(4096, 1 << max(0, size.bit_length() - 3))
     return min((size + unit - 1) // unit * unit, max(size, 1 << 30))
 
 
 class Files:
-    """The files of a node, over its Unix socket. The node holds mapped files until this object's
-    connection ends. Several threads may use it; they wait for each other.
+    """Access to the files of a node, over the Unix socket of the node's server. The node holds
+    mapped files until this object's connection ends. Several threads may use this object, but only
+    one at a time makes a request.
 
-    ``copied`` counts the bytes that were copied into new files and records, ``shared`` those that
-    were not copied because they were in files.
+    ``copied`` counts the bytes that were copied into new files and records. ``shared`` counts the
+    bytes that were not copied because they were in files.
     """
 
     def __init__(
@@ -172,26 +176,31 @@ class Files:
         self._config = configure(socket, namespace, "", timeout, timeout, 64)
         self._lock = threading.Lock()
         self._socket: Any = None
-        self._generation = 0  # counts connections; what an earlier connection held is no longer held
+        # number of the connection; the node no longer holds files for earlier connections
+        self._generation = 0
         self._singly = False  # the server does not support openFiles
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
-        self._ended: set[Any] = set()  # requests whose last answer arrived during another request
+        # requests that ended while another request was waiting for its answer
+        self._ended: set[Any] = set()
         self._released: collections.deque[tuple[int, int]] = collections.deque()
-        # Unused files that the connection still holds, with their sizes.
+        # Files that are not used but that the node still holds for the connection, with their
+        # sizes.
         self._unused: collections.deque[tuple[tuple[str, int], int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
-        self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # address, size and file, by address
+        # address, size and file, sorted by address
+        self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []
         self._own: list[_Own] = []  # this program's rewritable files
         self._kept: collections.OrderedDict[str, Mapped] = collections.OrderedDict()
         self.copied = self.shared = 0
 
-    # # Requests. The last request that holds a file keeps it held, so its number is kept.
+    # # Requests. The node holds a file as long as the last request for the file exists, so the
+    # number of that request is kept.
 
     def _ask(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
-        """Send a request, and return the request's number, the data of its first answer, and the
-        descriptors.
+        """Send a request. Return the request's number, the data of its first answer, and the file
+        descriptors that came with the answer.
         """
         with self._lock:
             self._flush()
@@ -270,12 +279,13 @@ class Files:
         return answer
 
     def _over(self, request: int, generation: int) -> None:
-        """Let a request end later. Any code may call it, even during another request."""
+        """End a request later. This may be called at any time, even during another request."""
         self._released.append((request, generation))
         self._settle()
 
     def _let_go(self, file: tuple[str, int], generation: int) -> None:
-        """Release a file. Like _over, but the release may wait for the next request."""
+        """Release a file. It is like _over, but the release may be sent together with the next
+        request."""
         self._unused.append((file, generation))
         self._settle()
 
@@ -296,7 +306,7 @@ class Files:
                 if due() and (names := self._taken()):
                     self._exchange("openFiles", {"giveBack": names})
             except node.NodeError:
-                pass  # the connection has ended, and with it all its requests
+                pass  # the connection has ended, and all its requests have ended with it
             finally:
                 self._lock.release()
 
@@ -315,7 +325,8 @@ class Files:
             if generation != self._generation or self._socket is None:
                 continue
             self._exchange("cancel", {"id": request})
-            # Read all answers, because the server ends a connection that leaves answers unread.
+            # This reads all answers, because the server ends the connection of a client that leaves
+            # answers unread.
             try:
                 while request not in self._ended:
                     self._ended.add(self._receive().get("id"))
@@ -326,7 +337,7 @@ class Files:
     # Files.
 
     def _adopt(self, request: int, told: dict[str, Any], fds: list[int], prot: int = mmap.PROT_READ) -> Mapped:
-        """Map the file of a request's result; the request holds it."""
+        """Map the file of a request's result. The request makes the node hold the file."""
         with _closed(fds):
             try:
                 mapped = Mapped(self, request, told["file"], fds[0], prot)
@@ -352,10 +363,10 @@ class Files:
             return Draft(self, request, told["file"], fds)
 
     def rewrite(self, size: int) -> Rewrite:
-        """A file of at least the given size to write to, which is reused when no one reads it
-        anymore: it is neither zeroed nor mapped again. Its readers must trust this program not to
-        write to it while they read. If there is no memory for another file, it waits for a free
-        one.
+        """Return a file to write to, of at least the given size. The file is reused when no program
+        reads it anymore. It is then neither zeroed nor mapped again. Readers must trust this
+        program not to write to the file while they read. If there is no memory for another file,
+        this method waits until a file is free.
         """
         size = _step(size)
         own = self._free(size, 0)
@@ -369,7 +380,7 @@ class Files:
         return Rewrite(own)
 
     def _free(self, size: int, wait: float) -> _Own | None:
-        """A free rewritable file of this program."""
+        """Return a free rewritable file of this program."""
         deadline = time.monotonic() + wait
         while True:
             mine = [own for own in self._own if own.mapped.size == size and not own.lent()]
@@ -395,12 +406,12 @@ class Files:
         return own
 
     def open(self, name: str, trusted: bool = False) -> Mapped:
-        """Map a file. trusted: the file may be one that its maker can still write to."""
+        """Map a file. With trusted, it may be a file that its maker can still write to."""
         return self.open_all([name], trusted)[0]
 
     def open_all(self, names: Sequence[str], trusted: bool = False) -> list[Mapped]:
-        """Like open, for several files: one request opens those that are not mapped yet, and gives
-        back unused files.
+        """Like open, but for several files. A single request opens the files that are not mapped
+        yet, and gives back unused files.
         """
         there = {name: mapped for name in names if (mapped := self._known.get(name)) is not None}
         missing = [name for name in dict.fromkeys(names) if name not in there]
@@ -420,7 +431,7 @@ class Files:
             return [self._opened_alone(name, trusted) for name in names]
         try:
             told, fds, generation = self._ask_for(data)
-        except node.Unavailable:  # the connection has ended
+        except node.Unavailable:  # the connection has ended, so try again
             told, fds, generation = self._ask_for(data)
         except node.InvalidArgument as e:
             if "there is no function" not in str(e):
@@ -445,7 +456,7 @@ class Files:
         return [self._enter(one) for one in mapped]
 
     def _opened_alone(self, name: str, trusted: bool) -> Mapped:
-        """Open a file by openFile, which older servers support, too."""
+        """Open a file by openFile, which older servers also support."""
         data = {"file": name, "rewritable": trusted}
         try:
             answer = self._ask("openFile", data)
@@ -454,8 +465,8 @@ class Files:
         return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
-        """Open files, and give back others. The last result is the number of the connection that
-        holds the files.
+        """Open files, and give back other files. The last result is the number of the connection
+        for which the node holds the files.
         """
         with self._lock:
             self._flush()
@@ -488,8 +499,8 @@ class Files:
         self, batch: pa.RecordBatch, inline: int = 0, rewritable: bool = False
     ) -> tuple[bytes, list[Mapped | Lent]]:
         """Encode a batch as a record, and return the files to which it refers. These are the files
-        that contain the batch's buffers, and a new or rewritten file for the other buffers if they
-        have more bytes than inline.
+        that contain buffers of the batch. If the other buffers have more bytes than inline, they go
+        into a new or rewritten file, which is also returned.
         """
         used: dict[str, Mapped | Lent] = {}
 
@@ -514,8 +525,8 @@ class Files:
         return record, list(used.values())
 
     def read(self, record: bytes | memoryview, base: object, trusted: bool) -> pa.RecordBatch:
-        """Make a batch from a record. The batch keeps ``base`` alive, which must keep the record
-        alive. None: nothing keeps the record.
+        """Make a batch from a record. The batch keeps ``base`` alive, and ``base`` must keep the
+        record's memory valid. If ``base`` is None, nothing keeps it valid.
         """
 
         def open_files(files: list[tuple[bytes, int]]) -> list[pa.Buffer]:
@@ -534,11 +545,11 @@ class Files:
         return decode(record, base, open_files, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
-        """The batch under a key in the node's cache. If there is none, decode_it makes it, and it
-        is put into the cache. The key must identify the source, by a hash of its content, and the
-        way of decoding: for example "parquet:" and a SHA-256. Of several concurrent callers, in any
-        processes, only one decodes. If the cache has no room for the batch, only this caller gets
-        it.
+        """Return the batch under a key in the node's cache. If there is none, decode_it makes the
+        batch, which is then put into the cache. The key must identify the source, by a hash of its
+        content, and the way of decoding. An example is "parquet:" and a SHA-256. If several
+        callers, in any processes, want the same batch at the same time, only one of them decodes
+        it. If the cache has no room for the batch, only this caller gets the batch.
         """
         request, told, fds = self._ask("openFile", {"key": key})
         if told.get("file"):
@@ -546,7 +557,7 @@ class Files:
         try:
             batch = decode_it()
             encoder = Encoder(batch, lambda address, size: None)
-            # The file contains a record with its buffers; 24 bytes in front of it align the
+            # The file contains a record with its buffers. The 24 bytes before the record align the
             # buffers.
             head = encoder.head()
             body = 24 + len(head)

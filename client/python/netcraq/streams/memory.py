@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a node shares: segments, cursor pages, and futexes (docs/streams.md)."""
+"""The memory that a node shares with programs. It has segments, cursor pages, and futexes
+(docs/streams.md)."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ MIN_OBJECTS, MAX_OBJECTS = 4, 1 << 16
 # Python before 3.14 does not define these.
 F_GET_SEALS, F_SEAL_SHRINK = 1034, 2
 
-# Positions in the segment's header, an object's header, and a cell of the cursor page, in units of
-# 8 bytes; and in the cursor page's own header, in units of 4 bytes.
+# These are positions of fields. Those in the segment's header, in an object's header and in a cell
+# of the cursor page are in units of 8 bytes. Those in the cursor page's own header are in units of
+# 4 bytes.
 BEGUN, ENDED = 8, 9
 NUMBER, FIRST, STATE = 0, 1, 2
 HELD, NEXT, WANT = 0, 1, 2
@@ -35,7 +37,7 @@ BELL, WAITING = 16, 17
 CELL, CELL_BYTES, FREED = 128, 64, 24
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
-# The number of the system call, which Python does not define.
+# FUTEX is the number of the system call futex, which Python does not define.
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}.get(platform.machine())
 
 
@@ -45,9 +47,9 @@ class Garbage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record. With push, ``data`` is in the node's memory, and is valid until the batch is
-    released. ``mark`` was set by the producer; ``time`` is when the record was appended, in
-    seconds.
+    """A record of a stream. With push, ``data`` is in the node's memory, and is valid until the
+    batch is released. ``mark`` is a number that the producer has set. ``time`` is when the record
+    was appended, as a Unix time in seconds.
     """
 
     data: bytes | memoryview
@@ -57,7 +59,8 @@ class Record:
 
 def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
     """Map a file. It must have the stated length, and be sealed so that its length cannot change.
-    Otherwise a program that reads beyond its end is sent SIGBUS.
+    Without the seal, another process could shorten the file, and a program that reads beyond its
+    end is killed by SIGBUS.
     """
     try:
         sealed = fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK
@@ -69,7 +72,8 @@ def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
 
 
 class Segment:
-    """A partition's memory, for reading. Its content is not trusted."""
+    """The memory of a partition, for reading. It may have any content, so everything read from it
+    is checked."""
 
     def __init__(self, fd: int, size: int) -> None:
         if sys.byteorder != "little":
@@ -87,7 +91,7 @@ class Segment:
             raise Garbage("a segment that is not as long as it says")
 
     def begun(self) -> int:
-        """The number of objects ever begun."""
+        """The number of objects that were ever begun."""
         return self._words[BEGUN]
 
     def slot(self, number: int) -> int:
@@ -99,8 +103,8 @@ class Segment:
         return self._words[self.slot(number) // 8 + NUMBER] == number
 
     def look(self, number: int) -> tuple[int, int, int, int] | None:
-        """An object's first offset, the present beginning and end of its records, and their number.
-        None: the object does not exist.
+        """Return an object's first offset, the present beginning and end of its records, and the
+        number of records. Return None if the object does not exist.
         """
         at = self.slot(number)
         words = at // 8
@@ -117,16 +121,17 @@ class Segment:
         return first, begin, begin + used, state & 0xFFFFFFFF
 
     def close(self) -> None:
-        """Unmap the segment, after the last of its records is released."""
+        """Unmap the segment, as soon as the last of its records is released."""
         self._words.release()
         with contextlib.suppress(BufferError):
             self.bytes.release()
-        with contextlib.suppress(BufferError):  # otherwise it is unmapped with the last kept record
+        with contextlib.suppress(BufferError):
+            # if records still use the memory, it is unmapped when the last of them is released
             self._map.close()
 
 
 class Cursor:
-    """A cursor page, for its consumer."""
+    """The cursor page of a subscription, for its consumer."""
 
     def __init__(self, fd: int) -> None:
         self._map = mapped(fd, CURSOR_BYTES, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -147,7 +152,8 @@ class Cursor:
     def waiting(self, yes: bool) -> None:
         """Set whether the consumer is about to sleep."""
         self._halves[WAITING] = int(yes)
-        with self._fence:  # reads after this do not return older values
+        with self._fence:
+            # the lock acts as a memory barrier: reads after this do not return older values
             pass
 
     def sleep(self, bell: int, seconds: float) -> None:
@@ -155,7 +161,8 @@ class Cursor:
         futex_wait(self._address + 4 * BELL, bell, seconds)
 
     def let_go(self, cell: int, held: int, following: int) -> None:
-        """Publish that objects before ``held``, and records before ``following``, are done."""
+        """Publish that the consumer has finished all objects before ``held``, and all records
+        before ``following``."""
         words = (CELL + cell * CELL_BYTES) // 8
         self._words[words + NEXT] = following
         self._words[words + HELD] = held
@@ -200,7 +207,7 @@ def _futex(address: int, what: int, value: int, timeout: _Timespec | None) -> No
 
 
 def futex_wait(address: int, value: int, seconds: float) -> None:
-    """Sleep while a word has a value, at most for the given seconds."""
+    """Sleep while a word has the given value, at most for the given number of seconds."""
     if FUTEX is None:
         time.sleep(min(seconds, 0.001))
         return

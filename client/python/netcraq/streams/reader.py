@@ -20,17 +20,17 @@ from netcraq.node.engine import configure
 from netcraq.streams.memory import MAX_PARTITIONS, RECORD, Cursor, Garbage, Record, Segment
 
 SLEEP = 0.2  # seconds after which a sleeping reader checks whether the server still exists
-FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # pauses before it connects again
-MAX_ANSWER = 1 << 20  # maximum bytes of an answer
-WAIT_MS = 1000  # time that the server waits for a record, with pull
-# After these errors the reader connects again and continues: the server ended, does not listen, or
-# has other memory.
+FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # seconds to pause before the reader connects again
+MAX_ANSWER = 1 << 20  # maximum size of an answer in bytes
+WAIT_MS = 1000  # milliseconds that the server waits for a record, with pull
+# After these errors, the reader connects again and continues. They mean that the server has ended,
+# does not listen, or has new memory.
 TEMPORARY = (node.Unavailable, node.Draining, node.Canceled, node.Internal, node.Timeout, OSError)
 
 
 class Overrun(Exception):
-    """The reader was too slow and was moved on, and its batch may have been overwritten while the
-    program read it.
+    """The reader was too slow, and its batch may have been overwritten while the program read it.
+    The reader continues at a newer record.
     """
 
 
@@ -39,8 +39,9 @@ class Halted(Exception):
 
 
 class Hold:
-    """Keeps records unchanged while this object exists, even after their reader is closed: the node
-    does not reuse the object that contains them, unless it moves the slow consumer on.
+    """Keeps records unchanged while this object exists, even after their reader is closed. The node
+    does not reuse the memory that contains the records, unless the consumer is slower than the
+    stream allows.
     """
 
     def __init__(self, way: _Push, part: _Part, number: int) -> None:
@@ -48,7 +49,7 @@ class Hold:
         way.pin(part, number)
 
     def valid(self) -> bool:
-        """Whether everything read from the records so far was their own data."""
+        """Whether everything that was read from the records so far was correct."""
         return self._part.segment.valid(self._number)
 
     def __del__(self) -> None:
@@ -59,9 +60,10 @@ class Hold:
 
 
 class Batch:
-    """Consecutive records of one partition: ``for offset, record in batch``. ``offset`` is the
-    first record's, ``following`` the one after the last record. ``missed`` is the number of records
-    before the first that were gone. ``incarnation`` identifies the stream among those of its name.
+    """Consecutive records of one partition, for ``for offset, record in batch``. ``offset`` is the
+    offset of the first record, and ``following`` is the offset after the last record. ``missed``
+    counts the records directly before this batch that were overwritten before they could be read.
+    ``incarnation`` distinguishes the stream from other streams that have had the same name.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class Batch:
         self._hold = hold
 
     def hold(self) -> Hold | None:
-        """Keep the records' memory after the batch's release, until the returned object is dropped.
-        Call it before the release. None: the records are copies.
+        """Keep the records valid after the batch's release, until the returned object is deleted.
+        Call this method before the release. It returns None if the records are copies, which stay
+        valid.
         """
         return self._hold()
 
@@ -127,12 +130,14 @@ def read(
 ) -> Reader:
     """Read a stream.
 
-    socket, namespace: as in :func:`netcraq.node.connect`. consumer: a name; the node remembers the
-    position of this consumer. partitions: the partitions to read; default: all. start: "earliest",
-    "latest", or "" for the consumer's last position, otherwise the earliest. It is ignored if there
-    are offsets, one for each partition, with the incarnation that they belong to. pull: request
-    records instead of mapping memory; batch_bytes bounds an answer. skip: the node moves this
-    reader on instead of waiting for it. wait: seconds to wait for the server.
+    socket and namespace have the same meaning as in :func:`netcraq.node.connect`. consumer is a
+    name by which the node remembers this consumer's position. partitions are the partitions to
+    read, by default all. start is "earliest", "latest" or "". With "", the reader begins at the
+    consumer's last position, otherwise at the earliest record. start is ignored if offsets are
+    given. There must be one offset for each partition, and incarnation must be that of the stream
+    to which the offsets belong. With pull, the reader requests records instead of mapping memory,
+    and batch_bytes bounds an answer. With skip, the node overwrites records that this reader has
+    not read yet instead of waiting for it. wait is the number of seconds to wait for the server.
     """
     reader = Reader(
         stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
@@ -143,7 +148,8 @@ def read(
 
 
 class Reader:
-    """Reads a stream: ``for batch in reader``. It is for one thread. Made by :func:`read`."""
+    """Reads a stream, with ``for batch in reader``. Only one thread at a time may use it.
+    :func:`read` makes a reader."""
 
     def __init__(
         self,
@@ -164,7 +170,7 @@ class Reader:
         self.start, self.incarnation, self.skip, self.batch_bytes = start, incarnation, skip, batch_bytes
         self.next_offset: dict[int, int] = dict(zip(partitions, offsets, strict=False))
         self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
-        self.overrun = False  # held records were overwritten
+        self.overrun = False  # whether held records were overwritten
         self._last: Batch | None = None
         self._way: _Push | _Pull | None = None
         self._halted = threading.Event()
@@ -232,15 +238,17 @@ class Reader:
             raise Halted("the reader was closed")
 
     def begins(self, partition: int, offset: int, missed: int) -> None:
-        """Note where a partition continues. Records missed earlier must still be reported with a
-        batch, even if that batch comes over another connection.
+        """Record where the reading of a partition begins. missed counts records that were lost
+        before that. They must be reported with a batch, even if that batch comes over another
+        connection.
         """
         if missed > offset:
             raise Garbage(f"{missed} records are missed before record {offset}")
         self.next_offset[partition] = offset - missed
 
     def missed(self, partition: int, offset: int) -> int:
-        """The number of records between the reader's position and where it continues."""
+        """The number of records between the reader's position and the record with which it
+        continues."""
         return max(0, offset - self.next_offset.get(partition, offset))
 
     def _end_way(self) -> None:
@@ -278,10 +286,10 @@ class _Part:
         self.cell = cell
         self.segment = Segment(fd, _number(told["bytes"]))
         self.object = _number(told["object"])
-        self.skip = _number(told["offset"])  # records before this one were already read
-        self.pins: dict[int, int] = {}  # number of holds by object
-        self.at = 0  # bytes of the object that were read
-        self.offset = 0  # offset of the record at that position
+        self.skip = _number(told["offset"])  # records with smaller offsets were already read
+        self.pins: dict[int, int] = {}  # number of holds of each object
+        self.at = 0  # number of bytes of the object that were read
+        self.offset = 0  # offset of the record that begins at that position
 
 
 def _number(told: Any) -> int:
@@ -292,7 +300,8 @@ def _number(told: Any) -> int:
 
 
 class _Push:
-    """Reads from the node's memory, which it does not trust."""
+    """Reads from the node's memory. It checks everything that it reads, because the memory may be
+    invalid."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -300,8 +309,8 @@ class _Push:
         self.parts: list[_Part] = []
         self.cursor: Cursor | None = None
         self.pinned = 0
-        self.closing = False  # the memory is unmapped when nothing is pinned
-        self.pinning = threading.RLock()  # a hold may end in any thread
+        self.closing = False  # when nothing is pinned, the memory is unmapped
+        self.pinning = threading.RLock()  # guards the pins, because a hold may end in any thread
         where = reader.config.socket
         if where.startswith("tcp://"):
             raise node.InvalidArgument("memory is passed by a Unix socket only", "read with pull=True")
@@ -334,7 +343,7 @@ class _Push:
                 os.close(fd)
 
     def _adopt(self, answer: dict[str, Any], fds: list[int]) -> None:
-        """Map the passed memory."""
+        """Map the memory that the server has passed."""
         r, partitions = self.reader, answer["partitions"]
         if not partitions or len(fds) != answer["descriptors"] or len(fds) != 1 + len(partitions):
             raise Garbage(f"{len(fds)} descriptors came")
@@ -348,7 +357,7 @@ class _Push:
             r.begins(part.number, part.skip, _number(told.get("missed", 0)))
 
     def _answers(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The complete answers in the received bytes."""
+        """Yield the complete answers in the received bytes."""
         self.buffer += data
         while b"\n" in self.buffer:
             line, _, self.buffer = self.buffer.partition(b"\n")
@@ -363,7 +372,7 @@ class _Push:
             raise Garbage("an answer without an end")
 
     def _answer(self, fds: list[int]) -> dict[str, Any]:
-        """The answer to the subscription, with its descriptors."""
+        """Return the answer to the subscription. Its file descriptors are appended to fds."""
         self.buffer = b""
         room = socket.CMSG_SPACE(4 * (1 + MAX_PARTITIONS))
         while True:
@@ -387,7 +396,7 @@ class _Push:
     def _ended(self) -> Exception | None:
         """The reason why the subscription has ended, or None."""
         assert self.cursor is not None
-        for _ in range(16):  # further messages are processed at the next check
+        for _ in range(16):  # the limit is 16 messages; the next check processes further ones
             if not select.select([self.socket], [], [], 0)[0]:
                 break
             try:
@@ -413,7 +422,8 @@ class _Push:
                 if (batch := self.look()) is not None:
                     return batch
                 if (ended := self._ended()) is not None:
-                    if (batch := self.look()) is not None:  # records from before the end
+                    if (batch := self.look()) is not None:
+                        # there may be records from before the end
                         return batch
                     raise ended
                 left = SLEEP if deadline is None else min(SLEEP, deadline - time.monotonic())
@@ -435,9 +445,9 @@ class _Push:
 
     def _look_at(self, p: _Part) -> Batch | None:
         r, s = self.reader, p.segment
-        # Each round goes to another object. More rounds than objects are needed only if the memory
-        # changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
-        # sleep.
+        # Each round reads another object. More rounds than objects are needed only if the memory
+        # changes meanwhile. In that case the bell rings, so a reader that finds no record does not
+        # go to sleep.
         for _ in range(s.objects + 2):
             begun = s.begun()
             if p.object >= begun:
@@ -453,13 +463,14 @@ class _Push:
                 length, _, mark, when = RECORD.unpack_from(s.bytes, at)
                 data = s.bytes[at + RECORD.size : at + RECORD.size + length]
                 if at + RECORD.size + length > end:
-                    break  # overwritten while it was being read, or garbage
+                    break  # the object was overwritten while it was being read, or is invalid
                 at += RECORD.size + (length + 7) // 8 * 8
                 if offset < p.skip:
                     offset += 1
                     continue
                 records.append(Record(bytes(data) if r.skip else data, mark, when / 1e9))
-            if not s.valid(p.object):  # the bytes may already belong to another object
+            if not s.valid(p.object):
+                # the node may already have reused the memory for another object
                 self._moved_on(p)
                 continue
             if at != end or offset + len(records) - first != count:
@@ -472,7 +483,8 @@ class _Push:
                 return Batch(self.incarnation, p.number, offset, records, missed, release, self._hold(p))
             if p.object + 1 >= begun:
                 return None
-            # begun was read before the object, so the object is complete, and all of it was read.
+            # The value begun was read before the object, so the object is complete, and all of it
+            # was read.
             p.object, p.at = p.object + 1, 0
             self._let_go(p)
         return None
@@ -487,7 +499,8 @@ class _Push:
             if self.cursor is None:
                 return  # the connection has ended, and these records will be read again
             if not self.reader.skip and not p.segment.valid(number):
-                # These records count as missed; earlier missed records were already counted.
+                # These records will be reported as missed. Records that were missed before them are
+                # already reported.
                 self.reader.next_offset[p.number] = first
                 raise Overrun("the reader was too slow")
             self.reader.next_offset[p.number] = following
@@ -506,7 +519,7 @@ class _Push:
             self.pinned += 1
 
     def unpin(self, p: _Part, number: int) -> None:
-        """End one hold of an object, and release the object after the last one."""
+        """End one hold of an object. If it was the last hold, release the object."""
         with self.pinning:
             self.pinned -= 1
             p.pins[number] -= 1
@@ -520,12 +533,12 @@ class _Push:
     def _let_go(self, p: _Part) -> None:
         assert self.cursor is not None
         with self.pinning:
-            # Overwritten records are no longer held.
+            # Objects that the node has overwritten are no longer held.
             held = min((n for n in p.pins if p.segment.valid(n)), default=p.object)
             self.cursor.let_go(p.cell, min(held, p.object), self.reader.next_offset[p.number])
 
     def close(self) -> None:
-        """Release the memory: at once, or when the last hold ends."""
+        """Release the memory, at once or when the last hold ends."""
         with self.pinning:
             self.closing = True
             if self.pinned == 0:
@@ -542,7 +555,7 @@ class _Push:
 
 
 class _Pull:
-    """Requests records from one partition after another, and waits if there are none."""
+    """Requests records from one partition after another. If there are no records, it waits."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -557,7 +570,7 @@ class _Pull:
         reader.incarnation = reader.incarnation or told["incarnation"]
         self.turn = 0
         try:
-            # from now on the node keeps the records that the consumer has not read
+            # These requests make the node keep the records that the consumer has not read.
             for n in self.partitions if reader.consumer else ():
                 answer = self._ask(n, maxRecords=1)
                 reader.begins(n, answer["offset"], answer.get("missed", 0))
@@ -578,10 +591,10 @@ class _Pull:
             n = self.partitions[self.turn]
             self.turn = (self.turn + 1) % len(self.partitions)
             left = WAIT_MS if deadline is None else max(0, min(WAIT_MS, int((deadline - time.monotonic()) * 1000)))
-            # While it waits for one partition it does not see the others, so it waits only briefly
-            # for each.
+            # While the reader waits for one partition, it cannot read the others, so it waits only
+            # briefly for each.
             wait = left if len(self.partitions) == 1 else min(left, 20)
-            look = empty < len(self.partitions) > 1  # ask each of them once before waiting
+            look = empty < len(self.partitions) > 1  # ask each partition once before waiting
             answer = self._ask(n, waitMs=0 if look else wait)
             if records := [_record(x) for x in answer["records"]]:
                 following: int = answer["next"]

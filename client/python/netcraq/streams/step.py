@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of pipelets in Python: records of one stream pass through a function into another one.
+"""Steps of pipelets in Python. A step passes the records of one stream through a function into
+another stream.
 
     from netcraq.streams import step
 
@@ -8,11 +9,12 @@
 
     step.run("orders", "priced", priced)
 
-A pipelet brings records into the first stream, and another one takes them from the second
-(docs/pipelets.md). The records are read in place, in the node's memory. Each is processed exactly
-once, in order. A record of the second stream has the position of its source record as its mark, and
-is appended at its expected offset or not at all. So a process that takes over from a dead one knows
-what is done. The function must return the same rows whenever it is called with the same record.
+One pipelet brings records into the first stream, and another pipelet takes them from the second
+stream (docs/pipelets.md). The function reads the records in place, in the node's memory. Each
+record is processed exactly once, in order. A record of the second stream has the position of its
+source record as its mark. It is appended at its expected offset or not at all. So if a process
+dies, its successor knows which records are done. The function must return the same rows whenever it
+is called with the same record.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ from netcraq.streams.reader import Batch, Overrun, read
 Function = Callable[[Record], Iterable[bytes | str]]
 
 MOST = 64
-"""Maximum number of rows that a function may make from one record."""
+"""The maximum number of rows that a function may make from one record."""
 
 PAUSE = 0.2
-"""Seconds between a failure and the next try."""
+"""The number of seconds between a failure and the next try."""
 
 LOOK = 0.5
-"""Seconds between two checks of ``stop`` while there are no records."""
+"""The number of seconds between two checks of ``stop`` while there are no records."""
 
 OFFSET_BITS = 48
-"""Number of bits of a mark that are the offset. The bits above them identify the incarnation of the
-first stream.
+"""The number of lower bits of a mark that are the offset. The upper bits identify the incarnation
+of the first stream.
 """
 
 
@@ -59,13 +61,13 @@ def run(
     pull: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
-    """Read ``source``, and append the rows that ``function`` makes from each record, at most
-    ``MOST``, to ``destination``, until ``stop`` is set. Both must be existing streams of one
-    partition, and no one else may append to the second one. Raises StepError if records were
-    overwritten before they were read, or if a stream was created again, and any exception of the
-    function.
+    """Read records from ``source``, call ``function`` with each record, and append the resulting
+    rows to ``destination``, until ``stop`` is set. A record may give at most ``MOST`` rows. Both
+    streams must exist and have one partition, and no other program may append to ``destination``.
+    Raises StepError if records were overwritten before they were read, or if a stream was created
+    again, and any exception of the function.
 
-    socket, namespace, pull: as in :func:`netcraq.streams.read`.
+    socket, namespace and pull have the same meaning as in :func:`netcraq.streams.read`.
     """
     stop = stop or threading.Event()
     while not stop.is_set():
@@ -74,7 +76,8 @@ def run(
                 _follow(client, source, destination, function, socket, namespace, pull, stop)
         except (node.PermissionDenied, node.QuotaExceeded, node.NoRoom, node.TooLarge):
             raise
-        except (node.NodeError, Overrun):  # the server is gone, or another process has appended: try again
+        except (node.NodeError, Overrun):
+            # the server is gone, or another process has appended, so try again
             stop.wait(PAUSE)
 
 
@@ -145,12 +148,12 @@ def _follow(
                 _, appended = client.append(destination, values, at=following, marks=marks)
                 following += appended
                 rows = rows[appended:]
-                if not appended:  # the destination's consumers are slow
+                if not appended:  # the destination's consumers are slow, so wait
                     time.sleep(PAUSE)
 
 
 def _rows(batch: Batch, function: Function, life: int, begun: int, same: int) -> list[tuple[bytes | str, int]]:
-    """The records to append for a batch, with their marks."""
+    """Return the records to append for a batch, with their marks."""
     rows: list[tuple[bytes | str, int]] = []
     for offset, record in batch:
         made = list(function(record))

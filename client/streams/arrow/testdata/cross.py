@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python library's side of the test that what one writes the other reads: write and read
-batches by streams, and beside, as what they have to be, by Arrow's own format in files.
+"""This program is the Python side of a test with the Go library. It checks that each library reads
+the batches that the other has written. The batches are in streams. For comparison, they are also in
+files in Arrow's own format.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ LEAVES: list[tuple[pa.DataType, list[Any]]] = [
 
 
 def column(r: random.Random, rows: int, depth: int, nulls: bool = True) -> pa.Array:
-    """A column of a type, and of values, that are drawn. Its offset may not be 0."""
+    """Return a column with a random type and random values. Its offset may be other than 0."""
 
     def mask(n: int) -> pa.Array | None:
         return pa.array([r.random() < 0.2 for _ in range(n)], pa.bool_()) if nulls and r.random() < 0.5 else None
@@ -107,7 +108,7 @@ def column(r: random.Random, rows: int, depth: int, nulls: bool = True) -> pa.Ar
 
 
 def batches(seed: int) -> list[pa.RecordBatch]:
-    """What is written."""
+    """Return the batches to write."""
     out = [ALL, ALL.slice(1), ALL.slice(1, 1), ALL.slice(3), ALL.select(["nulls"])]
     r = random.Random(seed)
     for _ in range(60):
@@ -120,7 +121,7 @@ def batches(seed: int) -> list[pa.RecordBatch]:
 
 
 def write(socket: str, place: str, seed: int) -> None:
-    """Append batches to streams, and put them into files."""
+    """Append the batches to streams, and write them to files."""
     with node.connect(socket, timeout=PATIENCE) as client, arrow.Files(socket, timeout=PATIENCE) as files:
         inline = arrow.Writer(client, "py-inline")
         shared = arrow.Writer(client, "py-files", files=files, inline=0)
@@ -136,7 +137,8 @@ def write(socket: str, place: str, seed: int) -> None:
 
 
 def read(socket: str, place: str, what: list[str]) -> None:
-    """Read streams, and compare what is in them with files. what: streams, and whose files."""
+    """Read streams, and compare their batches with files. ``what`` names the streams, and the
+    library that has written the files."""
     with arrow.Files(socket, timeout=PATIENCE) as files:
         for pair in what:
             stream, of = pair.split("=")

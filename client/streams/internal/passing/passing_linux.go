@@ -1,5 +1,6 @@
-// Package passing exchanges memory between a client and a node's server. It provides a connection
-// over the Unix socket, the descriptors that arrive with the bytes read, and mappable files.
+// Package passing receives memory that a node's server shares with a client. It provides
+// connections over the Unix socket, the file descriptors that arrive with the bytes read, and
+// mappable files.
 package passing
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Dial connects to a server. socket "": that of nodeapi.FindSocket. instead is the advice in the
-// error for an address that is not a Unix socket.
+// Dial connects to a server. If socket is empty, nodeapi.FindSocket determines the address. If the
+// address is not a Unix socket, the error advises the user to do what the parameter `instead` says.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
 		socket = nodeapi.FindSocket(os.Getenv)
@@ -30,7 +31,7 @@ func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	return nc.(*net.UnixConn), nil
 }
 
-// Descriptors returns the descriptors that arrived with a read. The caller must close them.
+// Descriptors returns the file descriptors that arrived with a read. The caller must close them.
 func Descriptors(rights []byte) (fds []int) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -44,7 +45,7 @@ func Descriptors(rights []byte) (fds []int) {
 	return fds
 }
 
-// Close closes descriptors.
+// Close closes file descriptors.
 func Close(fds []int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
@@ -52,7 +53,8 @@ func Close(fds []int) {
 }
 
 // Whole reports whether a file has at least the stated length, and is sealed so that its length
-// cannot change. Otherwise a program that reads beyond the end of the file is sent SIGBUS.
+// cannot change. Without the seal, another process could shorten the file, and a program that reads
+// beyond its end is killed by SIGBUS.
 func Whole(fd int, size int64) bool {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {

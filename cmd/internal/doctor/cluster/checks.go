@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// daemonSets reads the sets of a part, and reports those that are being updated.
+// daemonSets reads the DaemonSets of a component, and reports those that are being updated.
 func (l *look) daemonSets(ctx context.Context, name string) ([]apps.DaemonSet, bool) {
 	found, ok := list[apps.DaemonSet](ctx, l, daemonSetsResource, l.Namespace, NameLabel+"="+name)
 	for i := range found {
@@ -29,8 +29,8 @@ func (l *look) daemonSets(ctx context.Context, name string) ([]apps.DaemonSet, b
 	return found, ok
 }
 
-// perNode reports each pod of a part that is not ready, and each node without such a pod. It also
-// reports how many nodes have a ready pod.
+// perNode reports each pod of a component that is not ready, and each node without such a pod. It
+// also reports how many nodes have a ready pod.
 func (l *look) perNode(ctx context.Context, name string) {
 	pods, ok := l.pods(ctx, l.Namespace, name)
 	if !ok {
@@ -92,7 +92,7 @@ func policies(ctx context.Context, l *look) {
 	}
 }
 
-// leader checks the Lease of the agent that leads.
+// leader checks the Lease of the leading agent.
 func leader(ctx context.Context, l *look) {
 	var lease coordination.Lease
 	object, err := l.client.Resource(leasesResource).Namespace(l.Namespace).Get(ctx, LeaderLease, metav1.GetOptions{})
@@ -122,8 +122,8 @@ func leader(ctx context.Context, l *look) {
 	}
 }
 
-// chain is the part of a NetcraqChain that the checks read. It is not the node agents' type,
-// because commands and node agents do not import each other.
+// chain has the fields of a NetcraqChain that the checks read. It does not use the node agents'
+// type, because commands and node agents do not import each other.
 type chain struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -140,7 +140,8 @@ type chain struct {
 	} `json:"status"`
 }
 
-// condition returns a chain's condition of a kind; if the chain has none, its status is unknown.
+// condition returns a chain's condition of a kind. If the chain has no such condition, the result
+// has the status unknown.
 func (c *chain) condition(kind string) metav1.Condition {
 	for _, x := range c.Status.Conditions {
 		if x.Type == kind {
@@ -187,8 +188,8 @@ func (l *look) chain(c *chain) {
 // gatewayPort is the port of a gateway on a control-plane node.
 const gatewayPort = ":23790"
 
-// gateways checks the gateways in front of etcd, which are static pods, and whether the nodes' API
-// servers use them.
+// gateways checks the gateways in front of etcd, which are static pods. It also checks whether the
+// nodes' API servers use the gateways.
 func gateways(ctx context.Context, l *look) {
 	pods, ok := l.pods(ctx, GatewayNamespace, GatewayName)
 	if !ok {
@@ -239,7 +240,7 @@ func usedBy(servers int) string {
 	return "used by " + count(servers, "API server")
 }
 
-// argument is the value of a flag of a pod's containers; "": no container has the flag.
+// argument returns the value of a flag of a pod's containers, or "" if no container has the flag.
 func argument(p *core.Pod, flag string) string {
 	for _, c := range p.Spec.Containers {
 		for _, a := range slices.Concat(c.Command, c.Args) {
@@ -251,11 +252,11 @@ func argument(p *core.Pod, flag string) string {
 	return ""
 }
 
-// images compares the images of all parts. Agents of one DaemonSet may differ while it is updated,
-// and releases one minor version apart work together.
+// images compares the container images of all components. Agents of one DaemonSet may differ during
+// an update, because releases one minor version apart work together.
 func images(ctx context.Context, l *look) {
 	byImage := map[string]bool{}
-	content := map[string]map[string]struct{}{} // image IDs by image
+	content := map[string]map[string]struct{}{} // image IDs by image name
 	var versions semver.Versions
 	for _, part := range []struct{ namespace, name string }{
 		{l.Namespace, AgentName}, {l.Namespace, PoliciesName}, {GatewayNamespace, GatewayName}} {
@@ -306,7 +307,7 @@ func images(ctx context.Context, l *look) {
 	l.ok("", "%s", strings.Join(names, ", "))
 }
 
-// tag is an image's tag; "": the image has none.
+// tag returns an image's tag, or "" if the image has no tag.
 func tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name := image[strings.LastIndex(image, "/")+1:]

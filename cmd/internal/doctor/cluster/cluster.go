@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// Names of NetCRAQ's parts in a cluster. TestNames compares them with the manifests.
+// Names of NetCRAQ's components in a cluster. TestNames compares them with the manifests.
 const (
 	NamespaceDefault = "netcraq-system"
 	NameLabel        = "app.kubernetes.io/name"
@@ -28,16 +28,16 @@ const (
 	PoliciesName     = "netcraq-policies"
 	GatewayName      = "etcd-monitor"
 	LeaderLease      = "netcraq-leader"
-	// GatewayNamespace is where static pods of control-plane nodes are.
+	// GatewayNamespace is the namespace of the control-plane nodes' static pods.
 	GatewayNamespace = "kube-system"
 )
 
 // Options say what to check, and how to reach the cluster.
 type Options struct {
-	Checks     []string // names of checks; none: all
+	Checks     []string // names of the checks to run; empty means all
 	Namespace  string   // namespace of the agents
-	Kubeconfig string   // path of the kubeconfig; "": as kubectl finds it
-	Context    string   // context in the kubeconfig; "": its current one
+	Kubeconfig string   // path of the kubeconfig; if empty, kubectl's rules apply
+	Context    string   // context in the kubeconfig; if empty, its current context
 	Timeout    time.Duration
 	Now        func() time.Time
 }
@@ -54,8 +54,8 @@ var checks = []doctor.Check[*look]{
 // Checks lists the names and descriptions of the checks.
 func Checks() [][2]string { return doctor.Describe(checks) }
 
-// The resources that the checks read. They use the dynamic client, because the typed client of all
-// kinds would make the command half as large again.
+// The resources that the checks read. The checks use the dynamic client, because the typed client
+// would make the command half as large again.
 var (
 	podsResource       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	nodesResource      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
@@ -72,8 +72,8 @@ type look struct {
 	check  string
 }
 
-// Run connects to a cluster and runs the checks. It returns an error for invalid options, and if it
-// finds no cluster's address. Everything else is a finding.
+// Run connects to a cluster and runs the checks. It returns an error if an option is invalid or if
+// it finds no address of the cluster. It reports all other errors as findings.
 func Run(ctx context.Context, o Options) (*doctor.Report, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
@@ -137,8 +137,9 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(doctor.Problem, subject, advice, format, args...)
 }
 
-// list reads the objects of a namespace ("": of all namespaces, or objects without a namespace)
-// with a label ("": all). If it cannot, it reports why and returns false.
+// list reads the objects of a namespace that have a label. An empty namespace means all namespaces,
+// or objects without a namespace. An empty label means all objects. If list cannot read them, it
+// reports why and returns false.
 func list[T any](ctx context.Context, l *look, of schema.GroupVersionResource, namespace, label string) ([]T, bool) {
 	found, err := l.client.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if !l.was(of.Resource, err) {
@@ -163,7 +164,7 @@ func convert(object map[string]any, into any) error {
 	return nil
 }
 
-// was reports an error of reading something from the API server. It returns true if there is none.
+// was reports the error of reading something from the API server. It returns true if err is nil.
 func (l *look) was(what string, err error) bool {
 	switch {
 	case err == nil:
@@ -180,13 +181,13 @@ func (l *look) was(what string, err error) bool {
 	return false
 }
 
-// pods reads the pods of a part.
+// pods reads the pods of a component.
 func (l *look) pods(ctx context.Context, namespace, name string) ([]core.Pod, bool) {
 	return list[core.Pod](ctx, l, podsResource, namespace, NameLabel+"="+name)
 }
 
-// ready reports whether a pod is ready, and otherwise the reason, as far as the pod's status shows
-// it.
+// ready reports whether a pod is ready. If it is not, the string is the reason that the pod's
+// status gives.
 func ready(p *core.Pod) (bool, string) {
 	why := "not ready"
 	for _, c := range p.Status.Conditions {

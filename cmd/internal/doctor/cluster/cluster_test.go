@@ -29,12 +29,12 @@ import (
 
 var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
-// world is a cluster's objects, by names that a test changes.
+// world has the objects of a cluster. The keys are the names by which a test changes an object.
 type world map[string]runtime.Object
 
 const image = "registry.example/netcraq/netcraq-agent:0.1.0"
 
-// healthy is a cluster of a control-plane node and a worker, where all is well.
+// healthy returns a cluster without faults: one control-plane node and one worker.
 func healthy() world {
 	w := world{}
 	for i, node := range []string{"cp", "worker"} {
@@ -72,8 +72,8 @@ func pod(namespace, name, part, node, image string) *core.Pod {
 			ContainerStatuses: []core.ContainerStatus{{Image: image, ImageID: "sha256:of-" + image}}}}
 }
 
-// chainObject is a chain with the statuses of its conditions, and a message for those that are not
-// true.
+// chainObject returns a chain with these condition statuses. The message is set for each condition
+// that is not true.
 func chainObject(name string, length int64, accepted, up, full, message string) *unstructured.Unstructured {
 	condition := func(kind, status string) any {
 		return map[string]any{"type": kind, "status": status, "message": message, "reason": "R"}
@@ -86,7 +86,8 @@ func chainObject(name string, length int64, accepted, up, full, message string) 
 				condition("FullLength", full)}}}}
 }
 
-// client is a client of the cluster; with fails, it gets that in answer to all requests.
+// client returns a fake client of the cluster. If fails is set, the client answers every request
+// with that error.
 func (w world) client(t *testing.T, fails error) dynamic.Interface {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -106,7 +107,7 @@ func (w world) client(t *testing.T, fails error) dynamic.Interface {
 	return c
 }
 
-// found is what a check finds in the cluster, one finding a line.
+// found runs one check of the cluster, and returns one line for each finding.
 func (w world) found(t *testing.T, check string, fails error) (lines []string) {
 	t.Helper()
 	r, err := run(t.Context(), w.client(t, fails), "https://cluster", Options{Checks: []string{check},
@@ -126,7 +127,7 @@ func (w world) found(t *testing.T, check string, fails error) (lines []string) {
 	return lines
 }
 
-// Where all is well, each check has one line, which says so.
+// In a healthy cluster each check has one line, which says that all is well.
 func TestHealthy(t *testing.T) {
 	for check, want := range map[string]string{
 		"agents":   "ok : ready on 2 nodes",
@@ -147,19 +148,19 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// waits makes a pod one that waits for a reason.
+// waits gives a pod the status of waiting for a reason.
 func waits(o runtime.Object, reason, message string) {
 	p := o.(*core.Pod)
 	p.Status.Conditions[0].Status = core.ConditionFalse
 	p.Status.ContainerStatuses[0].State.Waiting = &core.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
-// Each fault is found, and the advice names what to do.
+// TestFaults checks that each fault is found, and that the advice names the remedy.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		check  string
 		change func(w world)
-		want   string // of one of the lines
+		want   string // expected text of one line
 		lines  int
 	}{
 		{"agents", func(w world) { delete(w, "set cp"); delete(w, "set worker") },
@@ -220,7 +221,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What the user may not read is reported as such, and an API server that fails as a problem.
+// The report says which objects the user may not read. A failing API server is reported as a
+// problem.
 func TestUnread(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -239,7 +241,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// Run asks the API server of a kubeconfig, and says what is missing without one.
+// Run contacts the API server of a kubeconfig. Without a kubeconfig the error says what is missing.
 func TestRun(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Kubeconfig: filepath.Join(t.TempDir(), "none")}); err == nil ||
 		!strings.Contains(err.Error(), "Pass --kubeconfig FILE") {
@@ -276,7 +278,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// The names are those of the manifests and of the agents.
+// The names in this package equal those in the manifests and in the agents.
 func TestNames(t *testing.T) {
 	const plugin = "../../../../cni-plugin/"
 	for file, texts := range map[string][]string{
@@ -298,7 +300,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	// What the agents write is what the check of chains reads.
+	// The check of chains can read the status that the agents write.
 	status := v1alpha1.NetcraqChainStatus{ObservedGeneration: 3, Length: 2, Order: "a > b", PlacedKeys: 4, Slots: 5,
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue},
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Message: "m"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkStart measures the time until a key can be written.
+// BenchmarkStart measures the time from the server's start until a key can be written.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		s, err := Start(context.Background(), Config{Switches: 3, Socket: filepath.Join(b.TempDir(), "s"),

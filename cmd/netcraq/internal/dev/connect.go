@@ -16,10 +16,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
-// Connection provides another host's server at addresses of this machine.
+// Connection makes another host's server available at addresses of this machine.
 type Connection struct {
-	// PageURL opens the controller's page, once. GatewayURL is the URL of etcd's API. "": not
-	// available.
+	// PageURL opens the controller's page, once. GatewayURL is the URL of etcd's API. An empty URL
+	// means that the server does not offer the service.
 	PageURL, GatewayURL string
 
 	folder  *folder
@@ -28,8 +28,8 @@ type Connection struct {
 	forward sync.WaitGroup
 }
 
-// Connect makes the doors of a server available on this machine, at the addresses of a local
-// server. It uses Socket, Page, Gateway and Log of cfg.
+// Connect makes the services of another host's server available on this machine, at the addresses
+// of a local server. It uses only Socket, Page, Gateway and Log of cfg.
 func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connection, err error) {
 	probe, doors, err := client.Dial(ctx, tunnel.Node)
 	if err != nil {
@@ -37,7 +37,7 @@ func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connect
 	}
 	probe.Close()
 	running, stop := context.WithCancel(context.Background())
-	c := &Connection{stop: stop, failed: make(chan error, 4)} // room for one error of each door
+	c := &Connection{stop: stop, failed: make(chan error, 4)} // room for one error of each forwarded service
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -84,7 +84,8 @@ func (c *Connection) goes(ctx context.Context, client *tunnel.Client, l net.List
 	})
 }
 
-// pageLink is the server's link to its page, with the page's address on this machine.
+// pageLink returns the server's link to the controller's page, with the page's address on this
+// machine.
 func pageLink(ctx context.Context, socket, address string) (string, error) {
 	a := admin.NewClient("unix://" + place.AdminSocket(socket))
 	defer a.Close()
@@ -100,7 +101,7 @@ func pageLink(ctx context.Context, socket, address string) (string, error) {
 	return u.String(), nil
 }
 
-// Wait waits until ctx ends or a part has failed.
+// Wait waits until ctx ends, or until forwarding a service has failed.
 func (c *Connection) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -1,5 +1,5 @@
-// Package dev is the server of `netcraq dev`: all parts of a cluster, in one process, without root.
-// The parts are the real ones, except for the cables between the switches.
+// Package dev is the server of `netcraq dev`. It runs all components of a cluster in one process,
+// without root. Only the cables between the switches are simulated.
 //
 //	programs ─ node API ── UDP on 127.78.67.0/24 ──▶ devnet: s1 ─ s2 ─ s3 ◀── P4Runtime ── controller
 //	              │ durable keys                                              admin API, page ─┘
@@ -45,30 +45,31 @@ const grace = "2s"
 type Config struct {
 	Switches int    // length of the chain
 	Socket   string // absolute path of the node API's socket
-	Group    string // Unix group, name or number, whose members may use the node API; "": only this user
-	Page     string // HOST:PORT for the controller's page; "": none
-	Gateway  string // HOST:PORT for the etcd gateway; "": none
-	// Data is the folder of the etcd for durable keys; "": they are lost when the server ends.
+	Group    string // Unix group, name or number, whose members may use the node API; "" means only this user
+	Page     string // HOST:PORT for the controller's page; "" means no page
+	Gateway  string // HOST:PORT for the etcd gateway; "" means no gateway
+	// Data is the folder of the etcd for durable keys. If it is empty, they are lost when the
+	// server ends.
 	Data string
-	// Etcd is an existing etcd. Without endpoints, the server starts an etcd in this process if it
-	// needs one. Etcd.Prefix is not used.
+	// Etcd is an existing etcd. Without endpoints, the server starts its own etcd in this process
+	// if it needs an etcd. The server ignores Etcd.Prefix.
 	Etcd leadership.Etcd
 	Log  *slog.Logger
-	// Listen is the HOST:PORT for programs on other hosts; "": none. Certificate authenticates the
-	// server to them, and they must present Token.
+	// Listen is the HOST:PORT for programs on other hosts; "" means that only this host is served.
+	// Certificate authenticates the server to these programs. They must present Token.
 	Listen      string
 	Certificate tls.Certificate
 	Token       string
 }
 
-// Server is a running server.
+// Server is a `netcraq dev` server that was started.
 type Server struct {
-	// PageURL opens the controller's page, once; "": there is no page.
+	// PageURL opens the controller's page, once. It is "" if there is no page.
 	PageURL string
-	// GatewayURL is the URL of etcd's API; "": there is none.
+	// GatewayURL is the URL of etcd's API. It is "" if there is no gateway.
 	GatewayURL string
-	// ListenAddress is the address for other hosts, and Fingerprint its certificate's; "": there is
-	// none.
+	// ListenAddress is the address for other hosts, and Fingerprint identifies its certificate.
+	// Both are "" if only this host is served.
 	ListenAddress, Fingerprint string
 
 	cfg     Config
@@ -79,16 +80,17 @@ type Server struct {
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
 	err     func() error
-	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
-	closers []func()         // close the gateway's parts; the last one is called first
-	etcd    *embedded.Server // etcd in this process; nil: none
-	shared  *sharedEtcd      // existing etcd that the server uses; nil: none
+	node    chan struct{}    // closed when the node API has ended; nil before it starts
+	closers []func()         // functions that close the gateway's components, last first
+	etcd    *embedded.Server // etcd in this process, or nil
+	shared  *sharedEtcd      // existing etcd that the server uses, or nil
 }
 
-// Start starts a server, and returns when a key can be written. The server ends with Close, or when
-// a part fails: see Ended.
+// Start starts a server, and returns when a key can be written. The server runs until Close is
+// called or a component fails (see Ended).
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
-	// The switches compile the program at the start. Collecting that garbage can wait.
+	// Compiling the program for the switches makes much garbage at the start. Its collection can
+	// wait.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	s := &Server{cfg: cfg}
 	running, stop := context.WithCancelCause(context.Background())
@@ -110,7 +112,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.control(running); err != nil {
 		return nil, err
 	}
-	if err := s.startGateway(ctx); err != nil { // concurrently with the switches' compilation
+	if err := s.startGateway(ctx); err != nil { // the gateway starts while the switches compile
 		return nil, err
 	}
 	if err := s.waitFor(ctx, s.admin.Ready); err != nil {
@@ -132,7 +134,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// goes runs a part of the server. If the part ends before the server, the server ends.
+// goes runs a component of the server. If the component ends first, the server ends, too.
 func (s *Server) goes(name string, part func() error) {
 	s.parts.Go(func() { s.stop(fmt.Errorf("%s has ended: %w", name, part())) })
 }
@@ -195,7 +197,7 @@ func (s *Server) waitFor(ctx context.Context, try func(context.Context) error) e
 	}
 }
 
-// serve starts the node API, and waits until it answers.
+// serve starts the node API and waits until it answers.
 func (s *Server) serve(ctx, running context.Context) error {
 	durable, err := s.durableArgs()
 	if err != nil {
@@ -229,30 +231,30 @@ func (s *Server) serve(ctx, running context.Context) error {
 		return err
 	}
 	defer c.Close(context.Background())
-	_, err = c.Get(ctx, "ready") // waits until the node API knows the chain
+	_, err = c.Get(ctx, "ready") // this call waits until the node API knows the chain
 	return err
 }
 
-// ownNamespace is the namespace of this package's own keys.
+// ownNamespace is the node API's namespace for keys of this package.
 const ownNamespace = "netcraq-dev"
 
-// Client is a client of the node API, in a namespace that other programs do not use.
+// Client returns a client of the node API. Its namespace is not used by other programs.
 func (s *Server) Client(ctx context.Context) (*node.Client, error) {
 	return node.Connect(ctx, node.Config{Socket: s.cfg.Socket, Namespace: ownNamespace, Agent: "netcraq dev"})
 }
 
-// Ended is closed when the server has ended, or is ending because a part has failed.
+// Ended is closed when the server has ended, or when it is ending because a component has failed.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
-// errClosed is the reason for an ordinary end.
+// errClosed is the cause of an end by Close.
 var errClosed = errors.New("the server is closed")
 
-// Close ends the server and removes its files. It returns the error if the server has ended by
-// itself.
+// Close ends the server and removes its files. If the server has ended by itself, Close returns the
+// reason.
 func (s *Server) Close() error {
 	s.stop(errClosed)
 	if s.node != nil {
-		<-s.node // the node API's clients may finish, for which they need the other parts
+		<-s.node // the node API's clients get time to finish, so the other components must still run
 	}
 	for _, c := range slices.Backward(s.closers) {
 		c()
@@ -279,7 +281,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// firstLine signals the first write.
+// firstLine is a writer that signals its first write.
 type firstLine struct {
 	once sync.Once
 	told chan struct{}
@@ -290,7 +292,7 @@ func (w *firstLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lines logs another part's text output.
+// lines is a writer that logs the text output of another component.
 type lines struct{ log *slog.Logger }
 
 func (w *lines) Write(b []byte) (int, error) {

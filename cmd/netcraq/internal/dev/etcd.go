@@ -25,11 +25,11 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// DurableNamespace is the node API's namespace whose keys are stored in etcd.
+// DurableNamespace is the namespace of the node API whose keys are stored in etcd.
 const DurableNamespace = "durable"
 
-// The server's etcd is the only member of its cluster. It waits for no other member's vote, so it
-// may elect itself at once.
+// The server's etcd is the only member of its cluster. Its election timeout can be short, because
+// it does not wait for votes.
 const (
 	etcdTick     = 10  // milliseconds
 	etcdElection = 100 // milliseconds
@@ -89,8 +89,8 @@ func (s *Server) shareEtcd(ctx context.Context) (err error) {
 	return nil
 }
 
-// forget removes the state of an earlier server's controller and gateway from etcd, because that
-// server had other switches.
+// forget removes from etcd the state of an earlier server's controller and gateway. That state is
+// obsolete, because the earlier server had other switches.
 func (s *Server) forget(ctx context.Context) error {
 	if s.cfg.Data == "" {
 		return nil
@@ -116,7 +116,7 @@ func (s *Server) statePrefix() string {
 	return statePrefix
 }
 
-// reserved is the prefix of the keys that etcd's clients do not see.
+// reserved returns the prefix of the keys that the gateway hides from etcd's clients.
 func (s *Server) reserved() string {
 	if s.shared != nil {
 		return sharedReserved
@@ -124,7 +124,7 @@ func (s *Server) reserved() string {
 	return statePrefix
 }
 
-// etcdAddress returns the etcd's address for the controller; nil: there is no etcd.
+// etcdAddress returns the address of the etcd for the controller, or nil if there is no etcd.
 func (s *Server) etcdAddress() *leadership.Etcd {
 	switch {
 	case s.shared != nil:
@@ -137,8 +137,8 @@ func (s *Server) etcdAddress() *leadership.Etcd {
 	return nil
 }
 
-// startGateway serves etcd's API to other programs. It reads keys that are placed in the switches
-// (netcraq placement pin) from there.
+// startGateway serves etcd's API to other programs. The gateway reads from the switches the keys
+// that are placed there (netcraq placement pin).
 func (s *Server) startGateway(ctx context.Context) error {
 	if s.cfg.Gateway == "" {
 		return nil

@@ -12,20 +12,20 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// Failover times.
+// Durations of a failover test.
 const (
-	calm       = 500 * time.Millisecond // duration of calls before the kill, and after the chain is complete
-	pause      = time.Millisecond       // pause between two calls
+	calm       = 500 * time.Millisecond // how long calls run before the kill, and after the chain is complete again
+	pause      = time.Millisecond       // pause of a program between two calls
 	tookTooBad = 30 * time.Second       // timeout for the chain's recovery
 )
 
 // Report is the cost of a failover.
 type Report struct {
-	Members       []string // members of the chain after the failover
+	Members       []string // the chain's members after the failover
 	Reads, Writes Calls
 }
 
-// Calls are consecutive calls of one kind by one program.
+// Calls has statistics of consecutive calls of one kind that one program makes.
 type Calls struct {
 	Count, Failed int
 	Longest       time.Duration // longest call after the kill
@@ -80,7 +80,7 @@ func (s *Server) Failover(ctx context.Context, name string) (*Report, error) {
 	return &Report{members, reads, writes}, nil
 }
 
-// survives checks that the last write is not lost.
+// survives checks that the last write was not lost.
 func survives(ctx context.Context, c *node.Client, n int) error {
 	i, err := c.Get(ctx, "written")
 	if err == nil && string(i.Value) != strconv.Itoa(n) {
@@ -89,7 +89,7 @@ func survives(ctx context.Context, c *node.Client, n int) error {
 	return err
 }
 
-// repeat makes calls until ctx ends.
+// repeat makes calls until ctx ends, and returns their statistics.
 func repeat(ctx context.Context, killed *atomic.Bool, call func() error) (r Calls) {
 	var before []time.Duration
 	for ctx.Err() == nil {
@@ -113,7 +113,7 @@ func repeat(ctx context.Context, killed *atomic.Bool, call func() error) (r Call
 	return r
 }
 
-// without waits until the chain serves without a switch, and returns its members.
+// without waits until the chain serves without the named switch, and returns the remaining members.
 func (s *Server) without(ctx context.Context, name string) (members []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tookTooBad)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// process describes a process for people.
+// process returns a short description of a process for messages.
 func process(pid int) string {
 	if pid <= 0 {
 		return "another process"
@@ -24,8 +24,8 @@ func process(pid int) string {
 	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// cannotListen explains why listening on an address failed: it names the process if the address is
-// in use, and the flag for another address.
+// cannotListen explains why listening on an address failed. If the address is in use, it names the
+// process that uses it and the flag that sets another address.
 func cannotListen(err error, address, flag string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("cannot listen on %s: %w. Pass %s", address, err, flag)
@@ -33,7 +33,7 @@ func cannotListen(err error, address, flag string) error {
 	return fmt.Errorf("cannot listen on %s: %s has it. Stop it, or pass %s", address, process(holder(address)), flag)
 }
 
-// holder is the process that listens on a TCP address; 0: unknown.
+// holder returns the ID of the process that listens on a TCP address, or 0 if it is unknown.
 func holder(address string) int {
 	_, port, _ := net.SplitHostPort(address)
 	n, _ := strconv.Atoi(port)

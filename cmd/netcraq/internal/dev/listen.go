@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/cmd/netcraq/internal/tunnel"
 )
 
-// startListen accepts programs of other hosts, if that is configured: over TLS, with the token.
+// startListen accepts programs on other hosts, if the configuration asks for that. The programs
+// connect over TLS and present the token.
 func (s *Server) startListen(ctx, running context.Context) error {
 	if s.cfg.Listen == "" {
 		return nil

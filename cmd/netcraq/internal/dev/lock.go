@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/place"
 )
 
-// folder is a server's folder, which the server owns exclusively until it removes the folder.
+// folder is a server's folder. The server owns it exclusively until it removes the folder.
 type folder struct {
 	socket, path string
 	lock         *os.File
 }
 
-// openFolder acquires the folder of a socket. It removes the files of a killed server.
+// openFolder acquires the folder of a socket. It removes files that a killed server has left there.
 func openFolder(socket string) (*folder, error) {
 	if err := place.Prepare(socket); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func openFolder(socket string) (*folder, error) {
 			f := &folder{socket, path, lock}
 			return f, f.begin()
 		}
-		lock.Close() // the previous server has just removed it
+		lock.Close() // the previous server has just removed the folder
 	}
 }
 
@@ -73,7 +73,6 @@ func (f *folder) begin() error {
 	return err
 }
 
-// remove removes the folder.
 func (f *folder) remove() {
 	_ = os.RemoveAll(f.path)
 	f.lock.Close()

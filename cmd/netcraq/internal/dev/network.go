@@ -13,26 +13,26 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// The network of a server: the switches of the chain, with a cable between each two of them, and
-// one more switch, "edge", with a cable to each. The programs on this machine are a host at the
-// edge, so they keep their connection when a switch of the chain is killed.
+// The network of a server has the switches of the chain and one more switch, "edge". There is a
+// cable between each two of these switches. The programs on this machine are one host, connected to
+// the edge. So they keep their connection when a switch of the chain is killed.
 //
 //	programs ── edge ──┬── s1 ──┐
 //	                   ├── s2 ──┤ each with each
 //	                   └── s3 ──┘
 const (
 	edgeName = "edge"
-	hostPort = 100 // the edge's port to the programs
-	edgePort = 100 // port of a chain's switch to the edge
+	hostPort = 100 // the edge's port to this machine's programs
+	edgePort = 100 // port of each chain switch to the edge
 
-	// The last bytes of addresses in the block of devnet.Loopback. A switch's last byte is its
-	// number.
+	// Last bytes of addresses in the block of devnet.Loopback. The last byte of a switch's address
+	// is the switch's number.
 	serviceByte    = 100
 	controllerByte = 254
 
 	valueBits = 8192 // value width of the program: values of up to 1024 bytes
 
-	// A chain's read leases last shortLeaseMillis while the machine responds promptly, and
+	// The read leases of a chain last shortLeaseMillis while the machine responds promptly, and
 	// leaseMillis otherwise, for example while a laptop sleeps or compiles.
 	shortLeaseMillis = 200
 	leaseMillis      = 2000
@@ -49,7 +49,7 @@ type network struct {
 	files    []*os.File
 }
 
-// openNetwork starts the n switches of a chain, and the edge.
+// openNetwork starts the n switches of a chain, and the switch edge.
 func openNetwork(n int) (*network, error) {
 	last := []byte{serviceByte}
 	for i := range n + 1 {
@@ -114,8 +114,8 @@ func (w *network) connect(n int) (spec topology.Spec, err error) {
 	return spec, nil
 }
 
-// program gives the controller the compiled program as in-memory files, so that a killed process
-// leaves none behind.
+// program gives the compiled program to the controller in in-memory files. A killed process
+// therefore leaves no files behind.
 func (w *network) program() (json, p4info string, err error) {
 	program, info, err := p4src.Compiled(valueBits)
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *network) program() (json, p4info string, err error) {
 	return paths[0], paths[1], nil
 }
 
-// number is the number of a switch of the chain; 0: there is no switch with this name.
+// number returns the number of a switch of the chain, or 0 if no switch has this name.
 func (w *network) number(name string) int { return 1 + slices.Index(w.names, name) }
 
 func (w *network) close() {

@@ -19,29 +19,30 @@ import (
 	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
-// An existing etcd is shared: it contains other programs' data. A dev server keeps its own state
-// under sharedPrefix, where nothing else is. Only one dev server at a time may use an etcd, because
-// with two gateways that know different placed keys, reads could be stale. The key sharedOwner
-// identifies that server while its lease lives.
+// An existing etcd also contains other programs' data. So a dev server keeps its own state under
+// sharedPrefix, which only it uses. Only one dev server at a time may use an etcd, because with two
+// gateways that know different placed keys, reads could be stale. The key sharedOwner identifies
+// that server while its lease lives.
 const (
 	sharedPrefix   = "/netcraq-dev/"
 	sharedOwner    = "/netcraq-dev:owner"
-	sharedReserved = "/netcraq-dev" // prefix of sharedPrefix and sharedOwner
+	sharedReserved = "/netcraq-dev" // common prefix of sharedPrefix and sharedOwner
 
-	etcdWait        = 5 * time.Second // timeout for an answer
+	etcdWait        = 5 * time.Second // timeout for the etcd's answer
 	ownerTTLSeconds = 10
 )
 
-// oldestEtcd is the oldest release that the gateway works with.
+// oldestEtcd is the oldest release of etcd that the gateway works with.
 var oldestEtcd = semver.Version{Major: 3, Minor: 4}
 
-// sharedEtcd is the server's hold on an etcd that exists already.
+// sharedEtcd is an existing etcd that this server has reserved for itself.
 type sharedEtcd struct {
 	client  *clientv3.Client
 	session *concurrency.Session
 }
 
-// openSharedEtcd checks that the server can use an etcd, and reserves it for this server.
+// openSharedEtcd checks that the server can use an existing etcd, and reserves the etcd for this
+// server.
 func openSharedEtcd(ctx context.Context, address leadership.Etcd) (*sharedEtcd, error) {
 	at := strings.Join(address.Endpoints, ",")
 	ctx, cancel := context.WithTimeout(ctx, etcdWait)
@@ -62,8 +63,8 @@ func openSharedEtcd(ctx context.Context, address leadership.Etcd) (*sharedEtcd, 
 	return s, nil
 }
 
-// check returns an error if an endpoint does not answer or is too old, or if another NetCRAQ has
-// its state in the etcd.
+// check returns an error if an endpoint does not answer or is too old. It also returns an error if
+// another NetCRAQ keeps its state in the etcd.
 func (s *sharedEtcd) check(ctx context.Context, endpoints []string) error {
 	for _, endpoint := range endpoints {
 		found, err := s.client.Status(ctx, endpoint)
@@ -138,7 +139,7 @@ func isDenied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || status.Code(err) == codes.PermissionDenied
 }
 
-// unusable adds advice to an error of etcd.
+// unusable adds advice to an error from etcd.
 func unusable(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable:
@@ -150,8 +151,8 @@ func unusable(err error) error {
 	return err
 }
 
-// over is closed when another server may have reserved the etcd, because this server could not
-// renew its lease in time.
+// over returns a channel that is closed when this server could not renew its lease in time. Another
+// server may then have reserved the etcd.
 func (s *sharedEtcd) over() <-chan struct{} { return s.session.Done() }
 
 // close removes the server's state, and releases the etcd for other servers.
@@ -160,7 +161,8 @@ func (s *sharedEtcd) close() {
 	defer cancel()
 	if s.session != nil {
 		_, _ = s.client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(sharedOwner), "=", s.session.Lease())).
-			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit() // otherwise the next server does it
+			// If this fails, the next server removes the state.
+			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit()
 		_ = s.session.Close()
 	}
 	_ = s.client.Close()

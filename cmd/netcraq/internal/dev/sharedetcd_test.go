@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// uses tries to use an etcd, and expects an error with some text; "": that it works.
+// uses tries to use an etcd. It expects an error that contains want, or success if want is "".
 func uses(t *testing.T, endpoint, want string) *sharedEtcd {
 	t.Helper()
 	s, err := openSharedEtcd(t.Context(), leadership.Etcd{Endpoints: []string{endpoint}})
@@ -32,7 +32,8 @@ func uses(t *testing.T, endpoint, want string) *sharedEtcd {
 	return s
 }
 
-// An etcd that another NetCRAQ uses is left as it is. What a killed server has left is removed.
+// A server does not change an etcd that another NetCRAQ uses. It removes the state that a killed
+// server has left.
 func TestSharedEtcd(t *testing.T) {
 	etcd := "http://" + etcdtest.Start(t)
 	c := etcdtest.Client(t, etcd)
@@ -68,7 +69,7 @@ func TestSharedEtcd(t *testing.T) {
 	if next := uses(t, etcd, ""); next != nil {
 		next.close()
 	}
-	// Whoever may write to the etcd may not write to the terminal.
+	// Text from the etcd must not control the terminal.
 	if _, err := c.Put(t.Context(), sharedOwner, "me\x1b[2J\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func put(t *testing.T, c *clientv3.Client, key string) {
 	}
 }
 
-// Another NetCRAQ that comes between the check and the reservation wins.
+// Another NetCRAQ wins if it begins to use the etcd between the check and the reservation.
 func TestSharedEtcdRace(t *testing.T) {
 	etcd := "http://" + etcdtest.Start(t)
 	c := etcdtest.Client(t, etcd)
@@ -100,7 +101,7 @@ func TestSharedEtcdRace(t *testing.T) {
 	}
 }
 
-// old is a server of an etcd's version.
+// old is a fake server that reports a certain version of etcd.
 type old struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 	version string
@@ -144,7 +145,7 @@ func TestSharedEtcdAuth(t *testing.T) {
 	uses(t, etcd, "its authentication is enabled")
 }
 
-// An etcd with TLS is used with its authority and a certificate, and not without.
+// The server can use an etcd with TLS only with its CA and a client certificate.
 func TestSharedEtcdTLS(t *testing.T) {
 	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "")
 	etcd := "https://" + etcdtest.New(t, 1, etcdtest.Options{TLS: certs}).Endpoints()[0]

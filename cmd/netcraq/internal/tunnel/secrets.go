@@ -21,13 +21,15 @@ import (
 	"time"
 )
 
-// tooMany reports whether the process or the machine is out of descriptors, which is temporary.
+// tooMany reports whether the process or the machine has no free file descriptors. This state is
+// temporary.
 func tooMany(err error) bool { return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) }
 
-// validity is the lifetime of a certificate made here. A new one is made at each start.
+// validity is the lifetime of a certificate that this package makes. The server makes a new one at
+// each start.
 const validity = 30 * 24 * time.Hour
 
-// MakeCertificate makes a self-signed certificate for a host: a name or an IP address.
+// MakeCertificate makes a self-signed certificate for a host, which is a name or an IP address.
 func MakeCertificate(host string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -51,20 +53,20 @@ func MakeCertificate(host string) (tls.Certificate, error) {
 
 const fingerprintPrefix = "sha256:"
 
-// Fingerprint identifies a certificate (DER).
+// Fingerprint returns a text that identifies a certificate. der is the certificate in DER form.
 func Fingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return fingerprintPrefix + hex.EncodeToString(sum[:])
 }
 
-// Pinned accepts only a server whose certificate has this fingerprint.
+// Pinned returns a configuration that accepts only a server whose certificate has this fingerprint.
 func Pinned(fingerprint string) (*tls.Config, error) {
 	digits, ok := strings.CutPrefix(strings.ToLower(fingerprint), fingerprintPrefix)
 	if want, err := hex.DecodeString(digits); !ok || err != nil || len(want) != sha256.Size {
 		return nil, fmt.Errorf("a fingerprint is %s and 64 hexadecimal digits, as netcraq dev --listen prints it", fingerprintPrefix)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
-		InsecureSkipVerify: true, // VerifyConnection checks the certificate itself, not its issuer
+		InsecureSkipVerify: true, // VerifyConnection checks the fingerprint instead of the issuer
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := Fingerprint(s.PeerCertificates[0].Raw)
 			if subtle.ConstantTimeCompare([]byte(got), []byte(fingerprintPrefix+digits)) != 1 {
@@ -75,8 +77,9 @@ func Pinned(fingerprint string) (*tls.Config, error) {
 		}}, nil
 }
 
-// SignedBy accepts a server whose certificate is for the host and signed by a CA in a PEM file.
-// path "": by a CA that this machine trusts.
+// SignedBy returns a configuration that accepts a server whose certificate is for the host and
+// signed by a CA. The CA is in the PEM file at path. If path is "", the CAs that this machine
+// trusts are accepted.
 func SignedBy(path, address string) (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -101,7 +104,8 @@ const minToken = 32
 
 // ReadToken reads a token from a file that only its owner may read.
 func ReadToken(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer would block
+	// With O_NONBLOCK, opening a pipe that has no writer does not block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
@@ -125,7 +129,7 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// Token reads the token from a file. If the file does not exist it makes both.
+// Token reads the token from a file. If the file does not exist, Token makes a token and the file.
 func Token(path string) (string, error) {
 	token := rand.Text() + rand.Text()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -1,14 +1,15 @@
-// Package tunnel carries connections of programs on another host to a `netcraq dev`, over TLS and
-// with a token: `netcraq dev --listen` is the server, `netcraq connect` the client.
+// Package tunnel connects programs on another host to a `netcraq dev` server, over TLS and with a
+// token. The server is `netcraq dev --listen`, and the client is `netcraq connect`.
 //
-// Each connection of a program is a separate TLS connection. The client's first line names the door
-// (the service) that it wants, and proves with the token that it may use it. The server's first
-// line is the answer. After that both sides send the program's bytes.
+// Each connection of a program is a separate TLS connection. The client's first line names a door,
+// which is a service of the server. The line also has the token, which proves that the client may
+// use the door. The server's first line is its answer. After that, both sides forward the program's
+// bytes.
 //
 //	client: netcraq-dev/1 node TOKEN
 //	server: ok admin gateway node page         (the available doors; or "no REASON")
 //
-// At these doors, a client with the token has all rights of the user who runs the server.
+// A client with the token has all rights of the user who runs the server.
 package tunnel
 
 import (
@@ -35,7 +36,7 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// The doors of a server.
+// The doors of a server. Each door is one of its services.
 const (
 	Node    = "node"    // the node API
 	Admin   = "admin"   // the controller's admin API
@@ -45,22 +46,21 @@ const (
 
 const (
 	protocol = "netcraq-dev/1"
-	// greeting is the time for a TLS handshake and the first lines.
+	// greeting is the maximum time of a connection's start: the TLS handshake and the first lines.
 	greeting = 5 * time.Second
-	maxLine  = 512 // bytes of a first line
+	maxLine  = 512 // maximum length of a first line, in bytes
 
 	// perSource is the maximum number of open connections of one IP address, including those
-	// without a token. So a host that floods the server excludes only itself.
+	// without a token. So a host that floods the server blocks only itself.
 	perSource = 64
-	// maxGreeting is the maximum number of connections in their greeting at the same time, from all
-	// sources; each lasts at most as long as a greeting may take. One network may hold at most as
-	// many as remain free.
+	// maxGreeting is the maximum number of connections in their greeting phase at the same time,
+	// from all sources. One network may hold at most as many as remain free.
 	maxGreeting = 512
-	// maxOpen is the maximum number of open connections from all sources, with the same limit for
-	// one network.
+	// maxOpen is the maximum number of open connections from all sources. One network may hold at
+	// most as many as remain free.
 	maxOpen = 1024
 
-	// The first refusals are logged, and then one in each refusalEvery.
+	// The server logs the first refusals, and later at most one in each refusalEvery.
 	firstRefusals = 10
 	refusalEvery  = time.Second
 )
@@ -69,17 +69,17 @@ const (
 type Server struct {
 	Certificate tls.Certificate
 	Token       string
-	Doors       map[string]func(context.Context) (net.Conn, error) // connects to a door's service, by door
+	Doors       map[string]func(context.Context) (net.Conn, error) // functions that connect to a door's service
 	Log         *slog.Logger
 
-	greeting time.Duration  // 0: the constant greeting
+	greeting time.Duration  // 0 means the constant greeting
 	open     *shares.Budget // open connections by network
 	greets   *shares.Budget
-	refusals rate.Sometimes // limits the logged refusals
+	refusals rate.Sometimes // limits how many refusals are logged
 }
 
-// Serve accepts connections until ctx ends, and returns when all are closed. It closes the
-// listener.
+// Serve accepts connections until ctx ends. It closes the listener, and returns when all
+// connections are closed.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.greeting == 0 {
 		s.greeting = greeting
@@ -113,8 +113,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// accept returns the next connection of a listener, or nil when ctx has ended or the listener has
-// failed. It waits while descriptors are lacking.
+// accept returns the next connection of a listener. It returns nil when ctx has ended or the
+// listener has failed. It waits while no file descriptors are free.
 func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
 	for {
 		c, err := l.Accept()
@@ -131,8 +131,8 @@ func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
 	}
 }
 
-// network is the network that a connection is charged to: an IPv4 address, or the first 64 bits of
-// an IPv6 address, because a host can use any number of addresses there.
+// network returns the network whose limit a connection counts against. For IPv4 it is the address.
+// For IPv6 it is the first 64 bits, because a host can use all addresses that share them.
 func network(a net.Addr) string {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -160,7 +160,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, from string) {
 	join(secure, to)
 }
 
-// greet checks that a connection is permitted, and opens its door.
+// greet checks whether a connection is permitted, and opens the door that it asks for.
 func (s *Server) greet(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.greeting)
 	defer cancel()
@@ -190,7 +190,7 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	return to, c.SetDeadline(time.Time{})
 }
 
-// admit opens the door that a first line names, if its token is right.
+// admit opens the door that a client's first line names, if the line has the right token.
 func (s *Server) admit(ctx context.Context, line string) (net.Conn, error) {
 	fields := strings.Split(line, " ")
 	if len(fields) != 3 || fields[0] != protocol {
@@ -208,7 +208,7 @@ func (s *Server) admit(ctx context.Context, line string) (net.Conn, error) {
 	return open(ctx)
 }
 
-// readLine reads one line, and not a byte more.
+// readLine reads one line. It reads no byte after the line.
 func readLine(c net.Conn) (string, error) {
 	line := make([]byte, 0, 128)
 	for b := make([]byte, 1); ; {
@@ -224,7 +224,8 @@ func readLine(c net.Conn) (string, error) {
 	}
 }
 
-// join copies bytes in both directions until both ends have finished, or one has failed.
+// join copies bytes between two connections, in both directions. It ends when both have finished or
+// one has failed.
 func join(a, b net.Conn) {
 	var copies sync.WaitGroup
 	one := func(to, from net.Conn) {
@@ -246,12 +247,12 @@ func join(a, b net.Conn) {
 
 // Client connects to the doors of a server.
 type Client struct {
-	Address string // HOST:PORT
+	Address string // address of the server, HOST:PORT
 	TLS     *tls.Config
 	Token   string
 }
 
-// Dial opens a connection to a door. doors are the server's doors.
+// Dial opens a connection to a door. The returned doors are all doors that the server offers.
 func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, greeting)
 	defer cancel()
@@ -292,8 +293,8 @@ func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []str
 	return conn, strings.Fields(list), conn.SetDeadline(time.Time{})
 }
 
-// Forward connects each connection of a listener to a door, until ctx ends. It returns when all are
-// closed.
+// Forward connects each connection of a listener to a door, until ctx ends. It returns when all
+// connections are closed.
 func (c *Client) Forward(ctx context.Context, l net.Listener, door string, log *slog.Logger) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()

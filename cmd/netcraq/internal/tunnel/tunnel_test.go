@@ -25,13 +25,14 @@ const (
 	testToken = "0123456789abcdef0123456789abcdef"
 )
 
-// serve starts a server on 127.0.0.1 whose node door is an echo, and returns a client of it.
+// serve starts a server on 127.0.0.1, and returns a client of it. The server's node door echoes the
+// client's bytes.
 func serve(t *testing.T, set func(*Server)) *Client {
 	t.Helper()
 	return serveAt(t, set, func(l net.Listener) net.Listener { return l })
 }
 
-// serveAt is serve with another listener instead of the server's.
+// serveAt is like serve, but other may replace the server's listener.
 func serveAt(t *testing.T, set func(*Server), other func(net.Listener) net.Listener) *Client {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +88,7 @@ func serveAt(t *testing.T, set func(*Server), other func(net.Listener) net.Liste
 	return &Client{Address: l.Addr().String(), TLS: cfg, Token: testToken}
 }
 
-// works checks that a client's bytes come back.
+// works checks that the server echoes a client's bytes.
 func works(t *testing.T, c *Client) {
 	t.Helper()
 	conn, doors, err := c.Dial(t.Context(), Node)
@@ -102,7 +103,7 @@ func works(t *testing.T, c *Client) {
 	_, _ = rand.Read(sent)
 	go func() {
 		_, _ = conn.Write(sent)
-		_ = conn.(*tls.Conn).CloseWrite() // the other direction continues
+		_ = conn.(*tls.Conn).CloseWrite() // the server can still send to the client
 	}()
 	_ = conn.SetReadDeadline(time.Now().Add(soon))
 	if got, err := io.ReadAll(conn); err != nil || string(got) != string(sent) {
@@ -161,7 +162,7 @@ func TestAServerWithoutATokenLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// closes waits until the server ends a connection, and returns the server's message.
+// closes waits until the server closes a connection, and returns the server's message.
 func closes(t *testing.T, c net.Conn) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(soon))
@@ -184,7 +185,7 @@ func dialPlain(t *testing.T, c *Client) net.Conn {
 
 func TestGarbage(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second }) // enough for a handshake on a busy machine
-	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // a handshake record longer than TLS allows
+	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // a TLS record that is longer than TLS allows
 	for name, sent := range map[string]string{
 		"no TLS, with the token": protocol + " node " + testToken + "\n",
 		"HTTP":                   "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -218,8 +219,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestHalfHandshakes: connections that send nothing, or only the start of a handshake, end after
-// the greeting's timeout, and leave nothing behind.
+// TestHalfHandshakes opens connections that send nothing, or only the start of a handshake. They
+// must end after the greeting's timeout and leave nothing behind.
 func TestHalfHandshakes(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second })
 	works(t, c)
@@ -232,7 +233,7 @@ func TestHalfHandshakes(t *testing.T) {
 		}
 		idle = append(idle, conn)
 	}
-	works(t, c) // one place is left
+	works(t, c) // the source may open one more connection
 	for _, conn := range idle {
 		closes(t, conn)
 	}
@@ -240,8 +241,8 @@ func TestHalfHandshakes(t *testing.T) {
 	works(t, c)
 }
 
-// TestAFloodKeepsOnlyItselfAway: a source that holds all connections it can get excludes no other
-// source, and can connect again when it stops.
+// TestAFloodKeepsOnlyItselfAway opens as many connections from one source as the server allows. No
+// other source is excluded. The source can connect again when the flood stops.
 func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = soon })
 	var flood []net.Conn
@@ -254,7 +255,7 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 		flood = append(flood, conn)
 	}
 	for _, conn := range flood[perSource:] {
-		closes(t, conn) // it already has its share
+		closes(t, conn) // the source already has its maximum of connections
 	}
 	works(t, c)
 	for _, conn := range flood {
@@ -270,8 +271,8 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	})
 }
 
-// elsewhere is a listener that gives each connection from 127.0.0.2 a different IPv6 source
-// address, all in the same network.
+// elsewhere is a listener that gives each connection from 127.0.0.2 another IPv6 source address.
+// All of these addresses are in the same network.
 type elsewhere struct {
 	net.Listener
 	accepted int64
@@ -293,8 +294,8 @@ type moved struct {
 
 func (c *moved) RemoteAddr() net.Addr { return c.from }
 
-// TestAHostOfManyAddresses: a host that uses many IPv6 addresses of its network excludes no other
-// host, although each address has its own limit.
+// TestAHostOfManyAddresses checks that a host cannot exclude other hosts by using many IPv6
+// addresses of its network, although the server also limits each address.
 func TestAHostOfManyAddresses(t *testing.T) {
 	c := serveAt(t, func(s *Server) { s.greeting = 2 * soon }, func(l net.Listener) net.Listener {
 		return &elsewhere{Listener: l}
@@ -326,7 +327,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// shortOfFiles is a listener that reports a lack of descriptors at first.
+// shortOfFiles is a listener whose first calls fail for lack of file descriptors.
 type shortOfFiles struct {
 	net.Listener
 	failed bool
@@ -340,7 +341,8 @@ func (l *shortOfFiles) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestOutOfDescriptors: a server and a client continue when there are descriptors again.
+// TestOutOfDescriptors checks that a server and a client continue when file descriptors are free
+// again.
 func TestOutOfDescriptors(t *testing.T) {
 	c := serveAt(t, nil, func(l net.Listener) net.Listener { return &shortOfFiles{Listener: l} })
 	works(t, c)
@@ -372,7 +374,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestTooManyOfOneHost: a client whose host has all its permitted connections gets a clear error.
+// TestTooManyOfOneHost checks that a client gets a clear error if its host already has all
+// permitted connections.
 func TestTooManyOfOneHost(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = soon })
 	for range perSource {
@@ -388,7 +391,8 @@ func TestTooManyOfOneHost(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreLoggedNowAndThen: a host that connects again and again does not fill the log.
+// TestRefusalsAreLoggedNowAndThen checks that a host that connects again and again does not fill
+// the log.
 func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	log := &lines{}
 	c := serve(t, func(s *Server) { s.Log = slog.New(slog.NewTextHandler(log, nil)) })
@@ -403,7 +407,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	}
 }
 
-// lines counts the writes to it.
+// lines is a writer that counts the writes to it.
 type lines struct{ n atomic.Int64 }
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -26,7 +26,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Identity is an agent's identity with certificates for roles.
+// Identity returns an agent's identity with certificates for these roles.
 func (a *Authority) Identity(t testing.TB, node string, roles ...identity.Role) *identity.Identity {
 	i, _ := a.Stolen(t, node, roles...)
 	return i

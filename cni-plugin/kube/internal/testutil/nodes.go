@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Cluster makes healthy nodes 1 to n.
+// Cluster returns healthy nodes with the numbers 1 to n.
 func Cluster(n int) []nodeview.Node {
 	var out []nodeview.Node
 	for i := range n {
@@ -20,10 +20,11 @@ func Cluster(n int) []nodeview.Node {
 	return out
 }
 
-// OwnAddress is for nodes that are hosts of the network under their own address.
+// OwnAddress returns a node's own address. It is for nodes that are hosts of the network under that
+// address.
 func OwnAddress(n nodeview.Node) (netip.Addr, error) { return n.Address, nil }
 
-// ThreeNodes are nodes whose agents run. n1 is the oldest.
+// ThreeNodes returns three nodes whose agents run. The node n1 is the oldest.
 func ThreeNodes() []nodeview.Node {
 	nodes := Cluster(3)
 	for i := range nodes {

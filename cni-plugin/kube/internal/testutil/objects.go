@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 )
 
-// Pod is a pod on a node. asks is the fast path's annotation ("": none).
+// Pod returns a pod on a node. asks is the value of the fast path's annotation; "" means that there
+// is no annotation.
 func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
@@ -27,7 +28,7 @@ func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	return p
 }
 
-// World is a client of a fake API server with these objects.
+// World returns a client of a fake API server that has these objects.
 func World(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme, err := apiobjects.Scheme()
@@ -38,7 +39,7 @@ func World(t *testing.T, objects ...client.Object) client.Client {
 		&v1alpha1.NetcraqChain{}, &certificates.CertificateSigningRequest{}).WithObjects(objects...).Build()
 }
 
-// Node is the i-th node.
+// Node returns a Node object with the number i in its name and addresses.
 func Node(i int) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)},
 		Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i)}},
@@ -47,13 +48,13 @@ func Node(i int) *corev1.Node {
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd01::%d", i)}}}}
 }
 
-// Numbered is the NetcraqNode of a node with a number and an age.
+// Numbered returns the NetcraqNode of a node, with a number and an age.
 func Numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNode {
 	return &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(
 		time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
 }
 
-// Reconcile runs a reconciler once for all objects.
+// Reconcile runs a reconciler once, with the request for all objects.
 func Reconcile(t *testing.T, r reconcile.Reconciler) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {

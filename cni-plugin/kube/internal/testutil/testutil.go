@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Quiet is a log that discards everything.
+// Quiet is a logger that discards everything.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// Must ends a test that cannot continue.
+// Must ends the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// consumer reads some partitions in one of JetStream's ways, and does work for each record.
+// consumer reads some partitions through one of JetStream's interfaces, and does some work for each
+// record.
 type consumer struct {
 	streamload.Meter
 	url, name  string
@@ -22,15 +23,15 @@ type consumer struct {
 	way, work  string
 	batch      int
 
-	mu sync.Mutex // guards the work
+	mu sync.Mutex // serializes the work
 	do func(record []byte, at time.Time)
 }
 
-// reader reads one partition.
+// reader reads the stream of one partition.
 type reader struct {
 	*consumer
-	before  uint64 // the sequence of the last message that was acknowledged
-	records uint64 // number of records since then
+	before  uint64 // sequence of the last message that was acknowledged
+	records uint64 // number of records since the last acknowledgement
 	bytes   int
 }
 
@@ -43,7 +44,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err er
 		return err
 	}
 	defer nc.Close()
-	var reads []func(context.Context) error // one function for each partition
+	var reads []func(context.Context) error // a function that reads, for each partition
 	for _, n := range c.partitions {
 		read, err := c.open(ctx, nc, j, n)
 		if err != nil {
@@ -60,8 +61,9 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err er
 	})
 }
 
-// open makes a consumer of a partition at JetStream: from now on JetStream keeps the messages that
-// it has not read. Acknowledging a message acknowledges all before it, as releasing an object does.
+// open creates a consumer for a partition in JetStream. From now on JetStream keeps the messages
+// that the consumer has not read. Acknowledging a message also acknowledges all messages before it,
+// as releasing an object does in our streams.
 func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n int) (
 	func(context.Context) error, error) {
 	cfg := js.ConsumerConfig{Durable: c.name, AckPolicy: js.AckAllPolicy, MaxAckPending: -1, MemoryStorage: true}
@@ -79,13 +81,14 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 	return func(ctx context.Context) error { return how(ctx, at) }, err
 }
 
-// ahead is the number of messages that are requested at once. With a limit in bytes the client may
-// stall until its request expires, and then report a missing heartbeat.
+// ahead is the number of messages that are requested at once. A limit in bytes is not used, because
+// then the client may stall until its request expires, and report a missing heartbeat.
 const ahead = 1024
 
-// messages makes the client request more messages before it has used up the last ones.
+// messages reads with an iterator. The client requests more messages before it has used up the
+// previous messages.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
-	// the client repeats its requests
+	// with this option the client reports no missing heartbeats, because it repeats its requests
 	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false))
 	if err != nil {
 		return err
@@ -102,12 +105,12 @@ func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	}
 }
 
-// fetched is the number of messages that are fetched at once. With FetchBytes the client would
-// allocate space for a million messages.
+// fetched is the number of messages that are fetched at once. FetchBytes is not used, because the
+// client would allocate space for a million messages.
 const fetched = 1024
 
-// fetch requests one batch after the other. Messages arrive as they become available, before a
-// batch is full.
+// fetch requests one batch of messages after the other. Messages arrive as soon as they are
+// available, even before a batch is full.
 func (r *reader) fetch(ctx context.Context, at js.Consumer) error {
 	for ctx.Err() == nil {
 		batch, err := at.Fetch(fetched, js.FetchMaxWait(time.Second))
@@ -126,7 +129,7 @@ func (r *reader) fetch(ctx context.Context, at js.Consumer) error {
 	return ctx.Err()
 }
 
-// pushed lets JetStream push messages at its own pace, with its flow control.
+// pushed receives messages that JetStream pushes at its own pace, with its flow control.
 func (r *reader) pushed(ctx context.Context, at js.PushConsumer) error {
 	failed := make(chan error, 1)
 	handling, err := at.Consume(func(m js.Msg) {
@@ -149,8 +152,8 @@ func (r *reader) pushed(ctx context.Context, at js.PushConsumer) error {
 	}
 }
 
-// take processes a message, and acknowledges it if enough messages have come since the last
-// acknowledgement.
+// take processes a message. If enough messages have come since the last acknowledgement, it
+// acknowledges them.
 func (r *reader) take(m js.Msg) error {
 	data, at := m.Data(), time.Time{}
 	if r.work == "windows" {

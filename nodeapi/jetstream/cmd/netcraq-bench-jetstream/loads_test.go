@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// serving starts the server, and returns its URL.
+// serving starts the server, and returns the URL of the server.
 func serving(t *testing.T, storage string, bytes int64) string {
 	ctx, stop := context.WithCancel(t.Context())
 	said, out := io.Pipe()
@@ -37,8 +37,9 @@ func serving(t *testing.T, storage string, bytes int64) string {
 	return url
 }
 
-// TestLoads: in each way and with each kind of work, consumers get each published record exactly
-// once. The streams are small, so that the producer is refused while consumers lag.
+// TestLoads checks, for each interface and each kind of work, that consumers get each published
+// record exactly once. The streams are small, so that JetStream refuses records of the producer
+// while consumers lag.
 func TestLoads(t *testing.T) {
 	for _, storage := range []string{"memory", "file"} {
 		for i, way := range []string{"messages", "fetch", "push"} {
@@ -71,7 +72,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestFull: a full stream refuses records, and the producer publishes them again.
+// TestFull checks that the producer publishes records again that a full stream has refused.
 func TestFull(t *testing.T) {
 	url := serving(t, "memory", 32<<10)
 	reads := consumer{url: url, name: "c", partitions: []int{0, 1}, way: "messages", work: "count", batch: 1024}

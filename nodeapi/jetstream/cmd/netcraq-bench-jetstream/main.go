@@ -1,6 +1,6 @@
-// Command netcraq-bench-jetstream runs NATS JetStream for the comparison of make bench-streams. It
-// also runs the loads of netcraq-streams with JetStream's own client. experiments/bench_streams.py
-// starts each as a separate process.
+// Command netcraq-bench-jetstream runs NATS JetStream, to compare it with our streams in make
+// bench-streams. It also runs the loads of netcraq-streams with JetStream's own client.
+// experiments/bench_streams.py starts the server and each load as separate processes.
 package main
 
 import (

@@ -12,9 +12,10 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// producer publishes to some partitions. In each, it publishes one chunk after another: it sends
-// all records of a chunk at once, as one message each, and waits until JetStream has acknowledged
-// them. Messages that a full stream refuses are published again and counted as missed.
+// producer publishes records to some partitions, one chunk after another in each partition. It
+// sends all records of a chunk at once, each as one message, and waits until JetStream has
+// acknowledged them. It publishes messages again that a full stream has refused, and counts them as
+// missed.
 type producer struct {
 	streamload.Meter
 	url           string
@@ -22,14 +23,14 @@ type producer struct {
 	chunk, record int
 }
 
-// variants is the number of different chunks of a partition, which are used in turn.
+// variants is the number of different chunks for a partition. The producer uses them in turn.
 const variants = 8
 
-// pause is the pause of a producer after a refusal.
+// pause is how long the producer waits after a refusal.
 const pause = time.Millisecond
 
-// full is JetStream's answer for a stream that is full (its code for a message that it could not
-// store, for any reason).
+// full is JetStream's error code for a full stream. JetStream uses the same code whenever it could
+// not store a message.
 const full = 10077
 
 func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -61,7 +62,7 @@ func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 }
 
-// publish publishes records until all are acknowledged.
+// publish publishes records until JetStream has acknowledged all of them.
 func (p *producer) publish(ctx context.Context, j js.JetStream, subject string, records [][]byte) error {
 	for {
 		futures := make([]js.PubAckFuture, len(records))

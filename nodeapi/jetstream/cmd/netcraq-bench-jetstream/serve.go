@@ -14,9 +14,9 @@ import (
 	js "github.com/nats-io/nats.go/jetstream"
 )
 
-// server is JetStream, with a stream for each partition. Such a stream keeps messages until a
-// consumer acknowledges them, and refuses messages when it is full. So producers cannot go faster
-// than consumers, as with our broker.
+// server runs JetStream with a stream for each partition. Such a stream keeps messages until a
+// consumer acknowledges them, and refuses further messages when it is full. So producers cannot be
+// faster than consumers, as with our broker.
 type server struct {
 	dir, storage string
 	partitions   int
@@ -69,7 +69,7 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// patient is the time for which a server on a busy machine may not respond.
+// patient is how long a server on a busy machine may take to respond.
 const patient = 30 * time.Second
 
 // dial connects to the server.

@@ -1,4 +1,5 @@
-// Command netcraq-sidecar-jetstream is netcraq-sidecar, with NATS JetStream as a source of streams.
+// Command netcraq-sidecar-jetstream is like netcraq-sidecar, but also supports NATS JetStream as a
+// source of streams.
 package main
 
 import (

@@ -1,11 +1,11 @@
-// Package chainkeys is a source and a destination of keys in NetCRAQ's chains, by prefix. It uses
-// the node API of the node on which the worker runs.
+// Package chainkeys implements a source and a destination for keys in NetCRAQ's chains that begin
+// with a prefix. It uses the node API of the node on which the worker runs.
 //
 // A chain has no transactions over several keys, and no history. So before a destination writes
-// rows, it records in a separate key the current versions of their keys and hashes of the new
-// values. It then writes each row by compare-and-swap on that version. From the versions a
-// successor knows which rows are already written, and an interrupted worker never overwrites later
-// writes. A source's position is the newest version that it has read of each key.
+// rows, it records the current versions of their keys and hashes of the new values in a separate
+// key. It then writes each row by compare-and-swap on the recorded version. From the versions, the
+// next worker knows which rows are already written. An interrupted worker never overwrites later
+// writes. The position of a source has, for each key, the newest version that was read.
 package chainkeys
 
 import (
@@ -35,13 +35,13 @@ func Check(spec pipeletapi.Chain) error {
 	return nil
 }
 
-// Overlap reports whether two stores have keys in common.
+// Overlap reports whether two stores can have keys in common.
 func Overlap(a, b pipeletapi.Chain) bool {
 	nested := strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix)
 	return a.Namespace == b.Namespace && nested
 }
 
-// link is a client that connects on first use.
+// link holds a client of the node API, which connects on first use.
 type link struct {
 	namespace string
 	c         *node.Client

@@ -16,10 +16,11 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
 )
 
-// StatePrefix is the prefix of the keys that hold positions.
+// StatePrefix is the prefix of the keys that hold the positions of pipelets.
 const StatePrefix = "pipelets/"
 
-// Sink writes rows as keys. If rows of one batch have the same key, it writes only the last one.
+// Sink writes rows as keys. If several rows of a batch have the same key, Sink writes only the last
+// of them.
 type Sink struct {
 	link
 	spec    pipeletapi.Chain
@@ -28,22 +29,24 @@ type Sink struct {
 	saved   saved
 }
 
-// saved is the destination's record for a pipelet.
+// saved is the destination's record for a pipelet, in the key that holds the position.
 type saved struct {
 	State exactlyonce.State `json:"state"`
-	// Of are the rows of an unfinished batch, which may be written in part.
+	// Of lists the planned writes of a batch that was not finished. Some of them may have been
+	// executed.
 	Of []intent `json:"of,omitempty"`
 }
 
-// intent is a planned write of a row, on the condition that its key has Version.
+// intent is a planned write of a row. The write is executed only if the key still has Version.
 type intent struct {
 	Key     uint64       `json:"k"` // hash of the key
 	Value   uint64       `json:"h"` // hash of the value
 	Version node.Version `json:"v"`
-	Until   uint64       `json:"u"` // when the total number of rows has reached this, the write is certainly done
+	// the write is certainly executed when the total number of rows has reached this number
+	Until uint64 `json:"u"`
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source.
+// NewSink makes a destination. The argument name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Chain, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{namespace: spec.Namespace}, spec: spec, key: StatePrefix + hex.EncodeToString(sum[:8])}, nil
@@ -103,12 +106,13 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 		e := intent{hash(keys[i]), hashOf(r), items[i].Version, next.Rows}
 		if old, ok := known[e.Key]; ok && old.Value == e.Value {
-			e.Version = old.Version // if the key's version has changed, the row is already written
+			// keep the old version: if the key now has another version, the row is already written
+			e.Version = old.Version
 		}
 		delete(known, e.Key)
 		all = append(all, e)
 	}
-	for _, e := range s.saved.Of { // rows of a larger batch that an earlier attempt began
+	for _, e := range s.saved.Of { // keep the planned writes of a larger batch that an earlier attempt began
 		if _, is := known[e.Key]; is && e.Until > next.Rows {
 			left = append(left, e)
 		}
@@ -126,7 +130,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	return s.save(ctx, c, saved{next, left}, len(rows))
 }
 
-// last returns the last row of each key, and the keys.
+// last returns the last row of each key, and the keys of these rows.
 func (s *Sink) last(c *node.Client, rows []endpoint.Row) (out []endpoint.Row, keys []string, err error) {
 	at := map[string]int{}
 	for i, r := range rows {
@@ -148,7 +152,7 @@ func (s *Sink) last(c *node.Client, rows []endpoint.Row) (out []endpoint.Row, ke
 	return out, keys, nil
 }
 
-// save writes the record, if no other worker has written it.
+// save writes the record of the pipelet, unless another worker has written it.
 func (s *Sink) save(ctx context.Context, c *node.Client, what saved, rows int) error {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -173,8 +177,8 @@ func (s *Sink) save(ctx context.Context, c *node.Client, what saved, rows int) e
 	return nil
 }
 
-// write writes a row if its key has version v. Otherwise the row was written earlier, or someone
-// has written the key since.
+// write writes a row if its key has version v. If it has another version, either this row was
+// written earlier, or another program has written the key since.
 func write(ctx context.Context, c *node.Client, key string, r endpoint.Row, was node.Item, v node.Version) (err error) {
 	switch {
 	case was.Version != v, r.Deleted && !was.Found:

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// epoch is the Epoch of all positions here.
+	// epoch is the Epoch of all positions of this package.
 	epoch = "chain"
-	// maxPosition is the maximum size of a position, in bytes, because each batch writes it to the
-	// destination.
+	// maxPosition is the maximum size of a position in bytes. It is limited because each batch
+	// writes its position to the destination.
 	maxPosition = 16 << 10
-	// more is the time to wait for further records after the first one.
+	// more is the time to wait for more records after the first record.
 	more = time.Millisecond
 )
 
 // Source reads the existing keys, and then their changes. If a key changes faster than Source
-// reads, it returns only the newest version. A record's Version is the version's epoch times 2^40
-// plus its sequence.
+// reads, Source returns only the newest version. The Version of a record is the epoch of the key's
+// version times 2^40, plus the sequence of the key's version.
 type Source struct {
 	link
 	spec  pipeletapi.Chain
 	watch *node.Watch
-	known map[string]node.Version // keys without the prefix
+	known map[string]node.Version // the version of each key that was read, by the key without the prefix
 	at    exactlyonce.Position
 }
 
@@ -54,7 +54,7 @@ func (s *Source) stop() {
 	}
 }
 
-// Read implements endpoint.Source. A position's Sub is the versions of the keys, in JSON.
+// Read implements endpoint.Source. The Sub of a position has the versions of the keys, in JSON.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) (out []endpoint.Record,
 	to exactlyonce.Position, err error) {
 	if s.watch == nil || s.at != from {
@@ -77,7 +77,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 			break
 		}
 		if err != nil {
-			s.stop() // so that the watch reports the taken records again
+			s.stop() // stop the watch, so that the next watch reports these records again
 			return nil, from, nodeerr.Fault(err, "watching the source")
 		}
 		r, err := s.record(e)
@@ -121,11 +121,11 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// record makes a record of an event. The record's position is the one after the event.
+// record converts an event to a record. The record's position is the position after the event.
 func (s *Source) record(e node.Event) (r endpoint.Record, err error) {
 	key := strings.TrimPrefix(e.Key, s.spec.Prefix)
 	known := maps.Clone(s.known)
-	if known[key] = e.Version; !e.Found { // the caller already knows that the key is missing
+	if known[key] = e.Version; !e.Found { // return no record if the caller already knows that the key does not exist
 		delete(known, key)
 	}
 	text, err := json.Marshal(known)

@@ -29,11 +29,11 @@ func source(t *testing.T, address string) *etcdkeys.Source {
 	return s
 }
 
-// TestPages: a prefix that is listed in several pages arrives completely, each key once, by
-// revision. All pages are of one revision; later writes come after them.
+// TestPages checks a prefix that is listed in several pages. Each key must arrive once, ordered by
+// revision. All pages have the same revision, and later writes come after them.
 func TestPages(t *testing.T) {
 	address, c := start(t, embedded.Config{})
-	const keys, large = 2500, 40 // large values have 1.4 MiB, so that a page of a thousand keys exceeds the limit
+	const keys, large = 2500, 40 // each large value has 1.4 MiB, so that a page of a thousand keys exceeds the limit
 	for i := range keys {
 		value := fmt.Sprint(i)
 		if i >= keys-large {
@@ -69,7 +69,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// hostile is an etcd that answers each listing with values of size bytes and the flag for more.
+// hostile is an etcd server that answers each listing with values of size bytes, and always reports
+// that there is more.
 type hostile struct {
 	pb.UnimplementedKVServer
 	size int
@@ -81,8 +82,9 @@ func (h *hostile) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespons
 		Kvs: []*mvccpb.KeyValue{{Key: key, ModRevision: 5, Value: make([]byte, h.size)}}}, nil
 }
 
-// TestHostile: the pipelet's author chooses the etcd. If the etcd sends more than the limit, at
-// once or in pieces, the source refuses it with a clear error and bounded memory.
+// TestHostile checks the limits for an etcd that the pipelet's author chooses. If this etcd sends
+// more than the limit, at once or in pieces, the source must refuse it with a clear error and
+// bounded memory.
 func TestHostile(t *testing.T) {
 	for size, want := range map[int]string{
 		65 << 20: "larger than the 64 MiB that a pipelet takes",
@@ -105,7 +107,8 @@ func TestHostile(t *testing.T) {
 		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		if m.Sys > 3<<30 { // includes the server's side, which is in this process
+		// the limit is generous, because the memory includes the server, which runs in this process
+		if m.Sys > 3<<30 {
 			t.Errorf("answers of %d MiB: %d MiB of memory", size>>20, m.Sys>>20)
 		}
 	}

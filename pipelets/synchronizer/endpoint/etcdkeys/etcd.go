@@ -1,4 +1,5 @@
-// Package etcdkeys is a source and a destination of keys in an etcd, by prefix.
+// Package etcdkeys implements a source and a destination for keys in an etcd that begin with a
+// prefix.
 package etcdkeys
 
 import (
@@ -27,20 +28,21 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StatePrefix is the prefix of a destination's keys for the state of pipelets.
+// StatePrefix is the prefix of the keys in which a destination stores the state of pipelets.
 const StatePrefix = "netcraq.io/pipelets/"
 
-// maxRows is the maximum number of rows of a transaction: etcd's default of 128 operations, less
-// one for the state.
+// maxRows is the maximum number of rows in a transaction. By default etcd allows 128 operations,
+// and one of them writes the state.
 const maxRows = 127
 
 const callTimeout = 5 * time.Second
 
-// The pipelet's author chooses the etcd's address, so these limits bound its answers.
+// These limits bound the answers of an etcd. They are necessary because the pipelet's author
+// chooses the etcd's address.
 const (
-	maxMessage = 64 << 20  // bytes of an answer, or of one message of a watch
-	maxListing = 512 << 20 // total bytes of keys and values of a listing
-	pageKeys   = 1000      // keys of a page of a listing; fewer if those exceed maxMessage
+	maxMessage = 64 << 20  // maximum size of an answer, or of one message of a watch, in bytes
+	maxListing = 512 << 20 // maximum total size of the keys and values in a listing, in bytes
+	pageKeys   = 1000      // number of keys in a page of a listing; fewer if the page would exceed maxMessage
 )
 
 // Check reports errors in a specification.
@@ -56,7 +58,7 @@ func Check(spec pipeletapi.Etcd) error {
 	return nil
 }
 
-// connect makes a client.
+// connect makes a client for the etcd of a specification.
 func connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*clientv3.Client, error) {
 	cfg := clientv3.Config{
 		Endpoints:            spec.Endpoints,
@@ -78,7 +80,7 @@ func connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*clientv3.Client, 
 	return clientv3.New(cfg)
 }
 
-// fault classifies an error of etcd.
+// fault converts an error of etcd to an exactlyonce.Fault.
 func fault(err error, what string) error {
 	if err == nil {
 		return nil
@@ -88,7 +90,8 @@ func fault(err error, what string) error {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: the etcd's disk quota is used up: %w", what, err)
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
-		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // the client's own limit
+		// the client refused the message because it exceeds the client's own limit
+		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"):
 		kind = exactlyonce.TooLarge
 	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument,
 		errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed),
@@ -101,8 +104,9 @@ func fault(err error, what string) error {
 }
 
 // Source reads the existing keys, and then their changes. Records are ordered by revision, and
-// within a revision by key. Versions that were overwritten before the first read do not come, nor
-// do versions overwritten in history that was compacted before it was read.
+// within a revision by key. Source does not return versions that were overwritten before the first
+// read. It also does not return versions that were overwritten in history that was compacted before
+// it was read.
 type Source struct {
 	spec   pipeletapi.Etcd
 	client *clientv3.Client
@@ -110,8 +114,8 @@ type Source struct {
 	cancel context.CancelFunc
 	epoch  string               // the cluster's id
 	at     exactlyonce.Position // position of the last returned record
-	queue  []endpoint.Record    // records after it
-	gap    string               // what is missing before the next record
+	queue  []endpoint.Record    // records after the position at
+	gap    string               // describes what is missing before the next record
 	// Bytes is the number of bytes of keys and values that came from the etcd.
 	Bytes uint64
 }
@@ -178,8 +182,8 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return out, s.at, nil
 }
 
-// idle checks the history when a watch has reported nothing until a deadline. A watch from a
-// revision that a restored etcd does not have yet waits silently.
+// idle checks the history when a watch has reported nothing until a deadline. The check is
+// necessary because a watch from a revision that a restored etcd does not have yet waits silently.
 func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	if from.Seq == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil
@@ -191,8 +195,8 @@ func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	return err
 }
 
-// begin continues from a position: from the zero one with the existing keys, otherwise with the
-// history.
+// begin continues from a position. From the zero position it begins with the existing keys, and
+// otherwise with the history.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if from == (exactlyonce.Position{}) {
 		return s.list(ctx, from, true)
@@ -205,9 +209,9 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// checkHistory fails if the etcd cannot have had a position: it is another cluster, or was restored
-// from an older snapshot. The read is linearizable, so no member answers with an older revision
-// than was read before.
+// checkHistory fails if the etcd cannot have had a position. That is so if it is another cluster,
+// or was restored from an older snapshot. The check uses a linearizable read, so no member answers
+// with an older revision than was read before.
 func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -218,7 +222,7 @@ func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) er
 	return continues(r.Header, from)
 }
 
-// continues returns an error if the etcd of an answer cannot continue from a position.
+// continues returns an error if the etcd that sent an answer cannot continue from a position.
 func continues(h *etcdserverpb.ResponseHeader, from exactlyonce.Position) error {
 	if id := strconv.FormatUint(h.ClusterId, 16); id != from.Epoch {
 		return exactlyonce.Errorf(exactlyonce.Refused, "the source is the etcd cluster %s, and what the destination has is of the "+
@@ -242,15 +246,17 @@ func (s *Source) follow(from exactlyonce.Position) {
 	s.watch = s.client.Watch(clientv3.WithRequireLeader(ctx), s.spec.Prefix, clientv3.WithPrefix(),
 		clientv3.WithRev(revision), clientv3.WithFragment())
 	s.cancel, s.at = cancel, from
-	// etcd's client resumes a watch by itself, perhaps at a server that was restored meanwhile. So
-	// the watch ends with its connection, and the next read checks the history first.
+	// End the watch when its connection ends, so that the next read checks the history first.
+	// Otherwise etcd's client would resume the watch by itself, perhaps at a server that was
+	// restored from a snapshot.
 	go func() {
 		s.client.ActiveConnection().WaitForStateChange(ctx, connectivity.Ready)
 		cancel()
 	}()
 }
 
-// list queues the existing keys that are newer than the position, and starts watching after them.
+// list queues the existing keys that are newer than the position. It then starts a watch that
+// reports later changes.
 func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*callTimeout)
 	defer cancel()
@@ -282,14 +288,15 @@ func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool
 	return nil
 }
 
-// pages reads the prefix's keys with revision oldest or newer, page by page, all at one revision.
+// pages reads the keys of the prefix whose revision is at least oldest. It reads them page by page,
+// all at the same revision.
 func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValue, h *etcdserverpb.ResponseHeader,
 	err error) {
 	end, size := clientv3.GetPrefixRangeEnd(s.spec.Prefix), 0
 	key, limit := s.spec.Prefix, int64(pageKeys)
 	for {
 		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(limit)}
-		if oldest > 1 { // otherwise the etcd need not filter each key for each page
+		if oldest > 1 { // without this condition, the etcd need not filter each key for each page
 			options = append(options, clientv3.WithMinModRev(oldest))
 		}
 		if h != nil {
@@ -325,7 +332,7 @@ func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValu
 	}
 }
 
-// take queues the events after a position.
+// take queues those events that come after a position.
 func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 	slices.SortFunc(events, func(a, b *clientv3.Event) int {
 		return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(string(a.Kv.Key), string(b.Kv.Key)))
@@ -351,17 +358,19 @@ func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 	}
 }
 
-// Sink writes rows as keys. If rows of one batch have the same key, it writes only the last one.
+// Sink writes rows as keys. If several rows of a batch have the same key, Sink writes only the last
+// of them.
 type Sink struct {
 	spec     pipeletapi.Etcd
 	link     *link
 	client   *clientv3.Client // the link's client
 	key      string
 	eoio     bool
-	revision int64 // the state's revision when it was last read or written
+	revision int64 // revision of the state's key when it was last read or written
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source; hub may be nil.
+// NewSink makes a destination. The argument name identifies the pipelet and its source. The
+// argument hub may be nil.
 func NewSink(spec pipeletapi.Etcd, secrets endpoint.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
 	l, err := hub.connect(spec, secrets)
 	if err != nil {
@@ -370,7 +379,7 @@ func NewSink(spec pipeletapi.Etcd, secrets endpoint.Secrets, hub *Hub, name stri
 	return &Sink{spec: spec, link: l, client: l.client, key: StatePrefix + name, eoio: eoio}, nil
 }
 
-// Close leaves the link.
+// Close releases the link, whose connection may be shared with other sinks.
 func (s *Sink) Close() error { return s.link.leave() }
 
 // Open implements endpoint.Sink.
@@ -392,8 +401,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// Commit implements endpoint.Sink. The transaction compares the revision of the state's key,
-// which identifies the previous state.
+// Commit implements endpoint.Sink. The transaction compares the revision of the state's key, which
+// identifies the previous state.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
 	last := make(map[string]int, len(rows))
 	for i, r := range rows {
@@ -403,7 +412,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		return exactlyonce.Errorf(exactlyonce.TooLarge, "%d keys are to be written at once, and a transaction of an etcd takes %d",
 			len(last), maxRows)
 	}
-	ops := make([]clientv3.Op, 0, len(last)+1) // watchers get the operations in this order
+	ops := make([]clientv3.Op, 0, len(last)+1) // the order matters, because watchers get the operations in this order
 	for i, r := range rows {
 		switch key := s.spec.Prefix + r.Key; {
 		case last[r.Key] != i:
@@ -420,7 +429,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	state := clientv3.OpPut(s.key, string(text))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !s.eoio { // rows first: writing twice is better than not at all
+	if !s.eoio { // write the rows before the state, because writing them twice is better than losing them
 		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
 			return fault(err, "writing to the destination")
 		}
@@ -435,7 +444,8 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	return nil
 }
 
-// Overlap reports whether two stores have keys in common, as far as their addresses show.
+// Overlap reports whether two stores can have keys in common. It compares addresses, so it cannot
+// detect one etcd that has two different addresses.
 func Overlap(a, b pipeletapi.Etcd) bool {
 	same := slices.ContainsFunc(a.Endpoints, func(e string) bool { return slices.Contains(b.Endpoints, e) })
 	return same && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))

@@ -62,8 +62,8 @@ func rows(n, size int) (all []endpoint.Row) {
 	return all
 }
 
-// TestTooLarge: a batch with more rows or bytes than a transaction permits is TooLarge, also if a
-// single row is too large. Nothing is written.
+// TestTooLarge checks that a batch with more rows or bytes than a transaction permits gets a
+// TooLarge error, and that nothing is written. The batch may be a single row.
 func TestTooLarge(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	s := sink(t, address)
@@ -84,7 +84,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an exhausted disk quota is reported, and the sink continues when there is room.
+// TestFullDisk checks that an exhausted disk quota is reported, and that the sink continues when
+// there is room again.
 func TestFullDisk(t *testing.T) {
 	address, c := start(t, embedded.Config{Adjust: func(c *embed.Config) { c.QuotaBackendBytes = 4 << 20 }})
 	s := sink(t, address)
@@ -100,8 +101,8 @@ func TestFullDisk(t *testing.T) {
 	if exactlyonce.KindOf(err) != exactlyonce.Refused || !strings.Contains(err.Error(), "disk quota is used up") {
 		t.Fatalf("after %d: %v", n, err)
 	}
-	// The transaction that exhausts the quota is executed but reported as refused: another attempt
-	// finds a different state.
+	// The transaction that exhausts the quota is executed, although etcd reports it as refused.
+	// Therefore another attempt finds a different state.
 	if err := s.Commit(t.Context(), state(n), state(n+1), nil); err == nil {
 		t.Error("a batch that was refused can be written twice")
 	}
@@ -117,7 +118,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := c.Compact(t.Context(), r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // compaction frees space with a delay
+	time.Sleep(200 * time.Millisecond) // wait, because compaction frees space with a delay
 	if _, err := c.Defragment(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +132,8 @@ func TestFullDisk(t *testing.T) {
 
 const readWrite = clientv3.PermissionType(clientv3.PermReadWrite)
 
-// TestRefused: a user without write permission gets a clear error, and can be granted it without a
-// restart.
+// TestRefused checks that a user without write permission gets a clear error. Permission can then
+// be granted without a restart.
 func TestRefused(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	ctx := t.Context()
@@ -180,9 +181,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRestored: a source whose etcd is restored from an older copy of its data reports that and the
-// remedy, whether it reads during the restoration or starts after it. The cluster's id is
-// unchanged.
+// TestRestored checks a source whose etcd is restored from an older copy of its data, with the same
+// cluster id. The source must report the restoration and the remedy, whether it reads during the
+// restoration or starts after it.
 func TestRestored(t *testing.T) {
 	dir, client := t.TempDir(), testport.Free(t)
 	run := func(data string, puts int) *embedded.Server {
@@ -240,8 +241,8 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// TestKeysOfBytes: keys of arbitrary bytes arrive, also if a worker ends between keys of one
-// revision.
+// TestKeysOfBytes checks that keys of arbitrary bytes arrive, even if a worker ends between keys of
+// the same revision.
 func TestKeysOfBytes(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	ctx := t.Context()
@@ -252,7 +253,7 @@ func TestKeysOfBytes(t *testing.T) {
 	if _, err := c.Txn(ctx).Then(ops...).Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // two workers
+	for range 2 { // run two workers, one after the other
 		source, err := etcdkeys.NewSource(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// smallOps and smallBytes are the maximum size of a commit that is merged with others. A larger
-	// one is a separate transaction, which starts at once.
+	// smallOps and smallBytes are the maximum size of a commit that is merged with other commits. A
+	// larger commit is a separate transaction, which starts at once.
 	smallOps   = 16
 	smallBytes = 64 << 10
-	// togetherBytes is the maximum size of a merged transaction. An etcd accepts 1.5 MiB.
+	// togetherBytes is the maximum size of a merged transaction, in bytes. An etcd accepts 1.5 MiB.
 	togetherBytes = 1 << 20
-	// atOnce is the maximum number of concurrent merged transactions.
+	// atOnce is the maximum number of merged transactions that run concurrently.
 	atOnce = 2
 )
 
-// Hub makes the sinks of a process that write to the same etcd as the same user share a connection
-// and transactions: small commits that arrive while others are in progress are merged into one
-// transaction. Each keeps its condition, so the transaction succeeds for all or for none. If it
-// fails, each commit is tried separately, and gets its own result. With a nil Hub each sink works
-// alone.
+// Hub lets the sinks of a process share connections and transactions, if they write to the same
+// etcd as the same user. Small commits that arrive while other transactions are in progress are
+// merged into one transaction. Each commit keeps its condition, so the merged transaction succeeds
+// for all commits or for none. If it fails, each commit is tried separately, and gets its own
+// result. With a nil Hub, sinks share nothing.
 type Hub struct {
 	mu  sync.Mutex
 	all map[string]*link
@@ -39,30 +39,31 @@ type Hub struct {
 // NewHub makes a hub.
 func NewHub() *Hub { return &Hub{all: map[string]*link{}} }
 
-// link is a connection that sinks share.
+// link is a connection to an etcd that several sinks share.
 type link struct {
 	hub    *Hub
 	key    string
 	client *clientv3.Client
-	sinks  int // guarded by hub.mu
+	sinks  int // number of sinks that use the link; guarded by hub.mu
 
 	mu      sync.Mutex
 	waiting []*commit
-	under   int // transactions in progress
+	under   int // number of transactions in progress
 }
 
-// commit is a sink's commit.
+// commit is one commit of a sink.
 type commit struct {
-	state    string // the state's key
+	state    string // the key that holds the state
 	revision int64
-	ops      []clientv3.Op // includes the write of the state
+	ops      []clientv3.Op // the operations, including the write of the state
 	bytes    int
 	done     chan struct{}
-	after    int64 // the state's revision after the commit
+	after    int64 // revision of the state's key after the commit
 	err      error
 }
 
-// connect returns the link for an etcd and a user. A changed secret counts as another user.
+// connect returns the link for an etcd and a user. If a secret has changed, its user counts as
+// another user.
 func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, error) {
 	if h == nil {
 		c, err := connect(spec, secrets)
@@ -97,13 +98,13 @@ func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, er
 	return l, nil
 }
 
-// fixed is a secret that was already read.
+// fixed is the content of a secret that was already read.
 type fixed map[string][]byte
 
 // Read implements endpoint.Secrets.
 func (f fixed) Read(context.Context, string) (map[string][]byte, error) { return f, nil }
 
-// leave removes one sink from the link. The last one closes the connection.
+// leave removes one sink from the link. The last sink closes the connection.
 func (l *link) leave() error {
 	if l.hub != nil {
 		l.hub.mu.Lock()
@@ -120,7 +121,7 @@ func (l *link) leave() error {
 	return l.client.Close()
 }
 
-// do writes a commit, and returns the state's revision after it.
+// do executes a commit, and returns the revision of the state's key after it.
 func (l *link) do(ctx context.Context, c *commit) (int64, error) {
 	for _, op := range c.ops {
 		c.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
@@ -143,18 +144,18 @@ func (l *link) do(ctx context.Context, c *commit) (int64, error) {
 	}
 	l.mu.Lock()
 	i := slices.Index(l.waiting, c)
-	if i >= 0 { // it was not sent, and will not be
+	if i >= 0 { // the commit was still waiting, so removing it prevents that it is sent
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	l.mu.Unlock()
 	if i >= 0 {
 		return 0, exactlyonce.Errorf(exactlyonce.Temporary, "writing to the destination: %w", ctx.Err())
 	}
-	<-c.done // this takes at most as long as a transaction
+	<-c.done // the commit was already sent, so its transaction ends soon
 	return c.after, c.err
 }
 
-// work writes waiting commits until there are none.
+// work executes waiting commits until no commit waits.
 func (l *link) work() {
 	for {
 		l.mu.Lock()
@@ -169,8 +170,8 @@ func (l *link) work() {
 	}
 }
 
-// some takes as many waiting commits as fit into a transaction, in order, without duplicate keys.
-// The caller holds the lock.
+// some removes and returns the first waiting commits, as many as fit into one transaction without
+// duplicate keys. The caller holds the lock.
 func (l *link) some() (some []*commit) {
 	ops, bytes, keys := 0, 0, map[string]bool{}
 	fits := func(c *commit) bool {
@@ -195,7 +196,7 @@ func (l *link) some() (some []*commit) {
 	return some
 }
 
-// together writes commits as one transaction and, if that fails, each separately.
+// together executes commits as one transaction. If that fails, it executes each commit separately.
 func (l *link) together(all []*commit) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -214,8 +215,8 @@ func (l *link) together(all []*commit) {
 			}
 			return
 		}
-		// After some errors the transaction may have been executed. The conditions prevent a second
-		// execution.
+		// After some errors the merged transaction may have been executed. The conditions prevent
+		// that a commit is executed a second time.
 	}
 	var group sync.WaitGroup
 	for _, c := range all {
@@ -229,7 +230,7 @@ func (l *link) together(all []*commit) {
 	group.Wait()
 }
 
-// alone writes one commit.
+// alone executes one commit as a transaction.
 func (l *link) alone(ctx context.Context, c *commit) (int64, error) {
 	same := clientv3.Compare(clientv3.ModRevision(c.state), "=", c.revision)
 	r, err := l.client.Txn(ctx).If(same).Then(c.ops...).Commit()

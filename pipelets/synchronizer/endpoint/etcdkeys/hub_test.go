@@ -26,9 +26,9 @@ func shared(t *testing.T, hub *etcdkeys.Hub, address, name string) *etcdkeys.Sin
 	return s
 }
 
-// TestTogether: many sinks write at once, some for the same pipelet, some to the same key, some
-// commits too large to merge. Each commit is executed once or not at all, and its sink knows which.
-// There are far fewer transactions than commits.
+// TestTogether checks many sinks that write at once. Some write for the same pipelet, some write to
+// the same key, and some commits are too large to merge. Each commit must be executed once or not
+// at all, and its sink must know which. There must be far fewer transactions than commits.
 func TestTogether(t *testing.T) {
 	const names, rounds = 40, 25
 	address, c := start(t, embedded.Config{})
@@ -36,7 +36,7 @@ func TestTogether(t *testing.T) {
 	var mu sync.Mutex
 	done, conflicts := map[string]int{}, 0
 	var all sync.WaitGroup
-	for i := range names + 5 { // five have a rival
+	for i := range names + 5 { // five of the names have two sinks each, which are rivals
 		name := fmt.Sprintf("default/p%d/x", i%names)
 		s := shared(t, hub, address, name)
 		all.Go(func() {
@@ -92,8 +92,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestTogetherRefused: a sink without permission stops no other sink. A sink that stops waiting has
-// written nothing, or learns that it has.
+// TestTogetherRefused checks that a sink without permission does not stop other sinks. A sink that
+// stops waiting has either written nothing, or learns that it has written.
 func TestTogetherRefused(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	hub := etcdkeys.NewHub()

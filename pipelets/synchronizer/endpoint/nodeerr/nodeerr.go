@@ -1,4 +1,4 @@
-// Package nodeerr translates errors of the node API into a worker's faults.
+// Package nodeerr converts errors of the node API to exactlyonce.Fault.
 package nodeerr
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Fault classifies an error. The outcome of a failed commit is unknown, unless the error says
-// otherwise.
+// Fault converts an error of the node API to a Fault. After a failed commit the kind is Unknown,
+// unless the error says otherwise.
 func Fault(err error, what string) error {
 	if err == nil {
 		return nil

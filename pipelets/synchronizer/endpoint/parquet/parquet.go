@@ -1,14 +1,15 @@
-// Package parquet is a destination and a source of files of Apache Parquet in a folder.
+// Package parquet implements a destination and a source for Apache Parquet files in a folder.
 //
-// A destination's files are numbered, one for each batch with rows, in a folder of the pipelet
-// below the given one (so DuckDB reads all of them as PATH/**/*.parquet). A file is written under
-// another name, synced to the disk, and only then renamed to its number, so a reader never sees a
-// partial file. The source's position is in the file's footer, so rows and position cannot diverge.
-// A worker chooses the next number under a lock of the folder (flock(2)), which ends with its
-// process: of two workers one writes, and the other one gets a Conflict.
+// A destination writes one numbered file for each batch with rows. The files of a pipelet are in a
+// subfolder of the given folder, so DuckDB can read all files as PATH/**/*.parquet. The destination
+// writes a file under another name, syncs it to the disk, and only then renames it to its number.
+// So a reader never sees a partial file. The file's footer contains the source's position, so rows
+// and position cannot diverge. A worker chooses the next number while it holds a lock on the folder
+// (flock(2)), which ends with its process. So of two workers one writes, and the other gets a
+// Conflict.
 //
-// If the flow returned no rows for many batches, there would be endless files without rows. So a
-// file without rows does not use up its number: the next batch replaces it.
+// If the flow returns no rows for a batch, the destination also writes a file, to store the
+// position. The file of the next batch replaces it, so that such files do not accumulate.
 package parquet
 
 import (
@@ -34,21 +35,23 @@ const (
 	digits    = 20
 	temporary = ".writing-" // prefix of an unfinished file's name
 	lockName  = ".lock"
-	// footerKey is the key of the destination's record in the footer.
+	// footerKey is the key, in the file's footer, of the destination's metadata.
 	footerKey = "netcraq.pipelet"
-	// maxFooter is the maximum size of that record, in bytes.
+	// maxFooter is the maximum size of the destination's metadata in the footer, in bytes.
 	maxFooter = 64 << 10
 )
 
-// footer is the record in a file's footer. It describes the file and those before it.
+// footer is the destination's metadata in the footer of a file. It describes this file and all
+// files before it.
 type footer struct {
-	// Lake identifies the folder's lifetime: a random name from its first file on.
+	// Lake identifies the lifetime of the folder. It is a random name that the first file
+	// introduces.
 	Lake  string            `json:"lake"`
 	State exactlyonce.State `json:"state"`
 }
 
-// schema is the schema of the files. The column value has a value that is text, the column bytes
-// any other value. A row that deletes its key has neither.
+// schema is the schema of the files. If a value is text, it is in the column value, and otherwise
+// in the column bytes. A row that deletes its key has neither.
 var schema = arrow.NewSchema([]arrow.Field{
 	{Name: "key", Type: arrow.BinaryTypes.String},
 	{Name: "value", Type: arrow.BinaryTypes.String, Nullable: true},
@@ -69,12 +72,13 @@ func Overlap(src, dst pipeletapi.Parquet) bool {
 	return strings.HasPrefix(filepath.Clean(src.Path)+"/", filepath.Clean(dst.Path)+"/")
 }
 
-// numbered is the name of the file with a number.
+// numbered returns the path of the file with number n.
 func numbered(folder string, n uint64) string {
 	return filepath.Join(folder, fmt.Sprintf("%0*d%s", digits, n, suffix))
 }
 
-// span returns the lowest and the highest number of a folder's files; 0 if there are none.
+// span returns the lowest and the highest number of the files in a folder. Both are 0 if there are
+// no files.
 func span(folder string) (low, high uint64, err error) {
 	all, err := os.ReadDir(folder)
 	if err != nil {
@@ -94,7 +98,8 @@ func span(folder string) (low, high uint64, err error) {
 	return low, high, nil
 }
 
-// footerOf reads the record in a file's footer. A file of another program has none.
+// footerOf reads the destination's metadata in the footer of a file. Files of other programs have
+// no such metadata.
 func footerOf(r *file.Reader) (f footer, err error) {
 	text := r.MetaData().KeyValueMetadata().FindValue(footerKey)
 	if text == nil {
@@ -106,7 +111,7 @@ func footerOf(r *file.Reader) (f footer, err error) {
 	return f, json.Unmarshal([]byte(*text), &f)
 }
 
-// open opens a file. It returns an error if arrow-go panics, because then the file is malformed.
+// open opens a file. If arrow-go panics, it returns an error, because the file must be malformed.
 func open(name string) (f *os.File, r *file.Reader, err error) {
 	if f, err = os.Open(name); err != nil {
 		return nil, nil, err
@@ -126,7 +131,8 @@ func open(name string) (f *os.File, r *file.Reader, err error) {
 	return f, r, nil
 }
 
-// fault classifies an error of the file system. Refused means that a person must fix something.
+// fault converts an error of the file system to an exactlyonce.Fault. Refused means that a person
+// must fix the cause.
 func fault(err error, what string) error {
 	if err == nil {
 		return nil

@@ -27,7 +27,7 @@ import (
 
 const name = "shop/p1/0011223344556677"
 
-// lake is a destination and its known state.
+// lake is a destination with its last known state.
 type lake struct {
 	t *testing.T
 	*Sink
@@ -54,7 +54,7 @@ func (l *lake) again() {
 	}
 }
 
-// put commits rows after the known state.
+// put commits rows on top of the known state.
 func (l *lake) put(rows ...endpoint.Row) error {
 	next := exactlyonce.State{Rows: l.known.Rows + uint64(len(rows))}
 	next.Position = exactlyonce.Position{Epoch: "e", Seq: l.known.Position.Seq + 1}
@@ -74,7 +74,7 @@ func (l *lake) must(rows ...endpoint.Row) {
 
 func row(key, value string) endpoint.Row { return endpoint.Row{Key: key, Value: []byte(value)} }
 
-// files are the names of the files in the pipelet's folder, without the lock.
+// files returns the names of the files in the pipelet's folder, except for the lock file.
 func (l *lake) files() (names []string) {
 	l.t.Helper()
 	all, err := os.ReadDir(l.folder)
@@ -89,7 +89,7 @@ func (l *lake) files() (names []string) {
 	return names
 }
 
-// read returns all records of a source, reading at most most at a time.
+// read returns all records of a source after a position. It reads at most most records at a time.
 func read(t *testing.T, s *Source, from exactlyonce.Position, most int) (all []endpoint.Record) {
 	t.Helper()
 	for {
@@ -122,7 +122,8 @@ func text(records []endpoint.Record) string {
 	return strings.Join(all, " ")
 }
 
-// TestRoundTrip: DuckDB reads the written files, and a source reads them from each position.
+// TestRoundTrip checks that DuckDB reads the written files, and that a source reads them from each
+// position.
 func TestRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	l := open1(t, dir)
@@ -153,7 +154,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("the versions do not grow: %d, %d", all[i-1].Version, r.Version)
 		}
 	}
-	// A source sees later rows, also if they replace the last file, which has no rows yet.
+	// A source also sees later rows. This includes the rows of a file that replaces the last file,
+	// if that has no rows.
 	l.must(row("e", "5"))
 	if got := text(read(t, s, all[len(all)-1].At, 10)); got != "e=5" {
 		t.Errorf("later: %q", got)
@@ -177,7 +179,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestConflict: of two workers one writes, and the other one gets a Conflict, with or without rows.
+// TestConflict checks that of two workers one writes, and the other gets a Conflict, whether or not
+// the batch has rows.
 func TestConflict(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open1(t, dir), open1(t, dir)
@@ -193,21 +196,22 @@ func TestConflict(t *testing.T) {
 		l.again()
 	}
 	a.must()
-	conflict(b) // b began before the first file
-	a.must()    // replaces the file without rows
+	conflict(b) // b's commit conflicts, because b began before the first file was written
+	a.must()    // writes a file that replaces the file without rows
 	conflict(b)
 	b.must(row("x", "1"))
 	conflict(a)
 	a.must()
 	a.must()
-	a.must(row("y", "1")) // takes the number that b considers free
+	a.must(row("y", "1")) // a writes the file with the number that b considers free
 	conflict(b)
 	b.must()
-	// A folder that was emptied meanwhile, and one that was recreated.
+	// Check a folder that was emptied, and then a folder that was created again.
 	if err := os.RemoveAll(filepath.Join(dir, "shop")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.put(row("z", "1")); exactlyonce.KindOf(err) != exactlyonce.Conflict { // the folder must be opened again
+	// b's commit conflicts, because b must open the folder again
+	if err := b.put(row("z", "1")); exactlyonce.KindOf(err) != exactlyonce.Conflict {
 		t.Errorf("without its folder: %v", err)
 	}
 	b.again()
@@ -218,8 +222,8 @@ func TestConflict(t *testing.T) {
 	conflict(a)
 }
 
-// TestLock: a worker waits for the lock, which ends with its holder. It removes the unfinished
-// files of a dead worker.
+// TestLock checks that a worker waits for the lock, which ends when the process that holds it ends.
+// The worker then removes the unfinished files of the dead worker.
 func TestLock(t *testing.T) {
 	l := open1(t, t.TempDir())
 	l.must(row("a", "1"))
@@ -247,8 +251,9 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a full disk, a read-only one and an unmounted one are reported clearly. Nothing of
-// a batch becomes visible, and the worker continues when the cause is gone.
+// TestFullDisk checks that a full disk, a read-only disk and an unmounted disk are reported
+// clearly. No part of the batch may become visible. The worker must continue when the cause is
+// gone.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := NewSink(pipeletapi.Parquet{Path: dir}, name); err != nil {
@@ -300,7 +305,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// other writes a file as another program would.
+// other writes a file as programs other than NetCRAQ do.
 func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.RecordBuilder)) {
 	t.Helper()
 	sc := arrow.NewSchema(fields, nil)
@@ -313,7 +318,7 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Like other libraries, it stores its in-memory schema in the footer.
+	// Like other libraries, this writer stores its in-memory schema in the footer.
 	w, err := pqarrow.NewFileWriter(sc, out, nil, pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err == nil {
 		err = w.Write(batch)
@@ -326,8 +331,9 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 	}
 }
 
-// TestSchemaChanges: a changed schema is reported clearly and stops the source there. The source
-// continues when the file is fixed. Files of other programs need only a key and a value.
+// TestSchemaChanges checks that a source stops at a file with a changed schema, and reports it
+// clearly. The source continues when the file is fixed. Files of other programs need only a key and
+// a value.
 func TestSchemaChanges(t *testing.T) {
 	dir := t.TempDir()
 	at := func(n uint64) string { return numbered(dir, n) }
@@ -381,7 +387,7 @@ func TestSchemaChanges(t *testing.T) {
 	if got := text(read(t, s, from, 10)); got != "c=vc" {
 		t.Errorf("put right: %q", got)
 	}
-	// Files that were read may be deleted; others may not.
+	// Files that were read may be deleted, but other files may not.
 	for _, n := range []uint64{3, 4} {
 		os.Remove(at(n))
 	}
@@ -392,18 +398,18 @@ func TestSchemaChanges(t *testing.T) {
 	if got := text(read(t, s, from, 10)); got != "c=vc d=vd" {
 		t.Errorf("with file 3 deleted: %q", got)
 	}
-	// Another folder's files.
+	// This position belongs to another folder.
 	from.Epoch = "other"
 	refused(from, "another name")
 	from.Epoch, from.Seq, from.Sub = "", 4, "17"
 	refused(from, "no row of")
 }
 
-// TestLibraries: Parquet's own type decides whether a column is text or bytes. The in-memory type
-// of the writing library, which may be in the footer, makes no difference.
+// TestLibraries checks that Parquet's own type decides whether a column is text or bytes. The
+// in-memory type of the library that wrote the file may be in the footer, but must not matter.
 func TestLibraries(t *testing.T) {
 	add := func(b array.Builder) {
-		if err := b.AppendValueFromString("eHg="); err != nil { // bytes are in base64
+		if err := b.AppendValueFromString("eHg="); err != nil { // the text is the bytes in base64
 			t.Fatal(err)
 		}
 	}
@@ -437,7 +443,8 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestDamaged: a damaged file is refused, or yields other records. It crashes no process.
+// TestDamaged checks that a damaged file is refused or yields other records, but never crashes the
+// process.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	l := open1(t, dir)
@@ -457,7 +464,7 @@ func TestDamaged(t *testing.T) {
 		bad := slices.Clone(good)
 		for range 1 + seed.IntN(3) {
 			at := seed.IntN(len(bad))
-			if seed.IntN(2) == 0 { // the footer has the lengths
+			if seed.IntN(2) == 0 { // damage the footer in half of the cases, because it contains the lengths
 				at = len(bad) - 1 - seed.IntN(len(bad)/3)
 			}
 			bad[at] = byte(seed.Uint32())

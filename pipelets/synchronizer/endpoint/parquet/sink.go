@@ -27,21 +27,22 @@ import (
 )
 
 const (
-	// lockTimeout is the maximum wait for the lock. A worker holds it while it writes one file.
+	// lockTimeout is the maximum time to wait for the lock. A worker holds the lock while it writes
+	// one file.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
 
-// Sink writes files. Each commit is exactly once, even if the pipelet does not request it.
+// Sink writes files. Each batch is written exactly once, even if the pipelet does not request it.
 type Sink struct {
-	path   string // the given folder, which Sink does not create
-	folder string // the pipelet's folder below it
+	path   string // the folder in the pipelet's specification, which Sink does not create
+	folder string // the pipelet's folder below path
 	lock   *os.File
-	number uint64 // number of the newest file; 0: there is none
+	number uint64 // number of the newest file; 0 if there is no file
 	lake   string
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source.
+// NewSink makes a destination. The argument name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Parquet, name string) (*Sink, error) {
 	path := filepath.Clean(spec.Path)
 	return &Sink{path: path, folder: filepath.Join(path, filepath.FromSlash(name))}, nil
@@ -57,11 +58,11 @@ func (s *Sink) Close() error {
 	return err
 }
 
-// Most implements endpoint.Batcher: small files are slow to read.
+// Most implements endpoint.Batcher. The number is large because small files are slow to read.
 func (s *Sink) Most() int { return 1000 }
 
-// Open implements endpoint.Sink. It makes the pipelet's folder, but not the given one: if a disk is
-// not mounted, nothing is written in its place.
+// Open implements endpoint.Sink. It creates the pipelet's folder, but not the folder above it. So
+// if a disk is not mounted, nothing is written in its place.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	if at, err := os.Stat(s.path); err != nil || !at.IsDir() {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "there is no folder %s: make it, or mount what is to be there", s.path)
@@ -78,7 +79,9 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	if err != nil {
 		return state, err
 	}
-	for _, name := range left { // files of a dead worker: a living one writes only under the lock
+	// these files belong to dead workers, because a living worker writes only while it holds the
+	// lock
+	for _, name := range left {
 		os.Remove(name)
 	}
 	_, s.number, err = span(s.folder)
@@ -97,7 +100,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return f.State, nil
 }
 
-// make makes the pipelet's folder, and syncs it to the disk.
+// make creates the pipelet's folder, and syncs it to the disk.
 func (s *Sink) make() error {
 	rest, err := filepath.Rel(s.path, s.folder)
 	if err != nil {
@@ -118,8 +121,8 @@ func (s *Sink) make() error {
 	return nil
 }
 
-// hold takes the folder's lock. It opens the lock's file each time, because the folder may have
-// been replaced.
+// hold acquires the lock of the folder. It opens the lock file each time, because the folder may
+// have been replaced.
 func (s *Sink) hold(ctx context.Context) (unlock func(), err error) {
 	s.Close()
 	name := filepath.Join(s.folder, lockName)
@@ -139,7 +142,7 @@ func (s *Sink) hold(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// newest returns the newest file's footer and its number of rows.
+// newest returns the footer of the newest file, and the file's number of rows.
 func (s *Sink) newest() (f footer, rows int64, err error) {
 	name := numbered(s.folder, s.number)
 	h, r, err := open(name)
@@ -165,7 +168,7 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 	}
 	defer batch.Release()
 	unlock, err := s.hold(ctx)
-	if errors.Is(err, fs.ErrNotExist) { // another disk, or none, is mounted there: Open finds out
+	if errors.Is(err, fs.ErrNotExist) { // another disk or no disk is mounted at the folder, which Open will notice
 		return exactlyonce.Errorf(exactlyonce.Conflict, "the pipelet's folder is gone: %w", err)
 	}
 	if err != nil {
@@ -211,14 +214,14 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 		}
 		return fault(err, "writing to "+s.folder)
 	}
-	if err := sync(s.folder); err != nil { // the file exists, but may be lost in a crash of the machine
+	if err := sync(s.folder); err != nil { // the file exists, but would be lost if the machine crashed
 		return exactlyonce.Errorf(exactlyonce.Unknown, "bringing %s to the disk: %w", s.folder, err)
 	}
 	s.number = n
 	return nil
 }
 
-// write writes a file under a name that no reader uses, and syncs it to the disk.
+// write writes a file under a temporary name, which readers ignore, and syncs it to the disk.
 func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error) {
 	out, err := os.CreateTemp(s.folder, temporary)
 	if err != nil {
@@ -233,7 +236,8 @@ func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error)
 		return out.Name(), err
 	}
 	properties := pq.NewWriterProperties(pq.WithCompression(compress.Codecs.Snappy))
-	// The library closes its writer, but the file must stay open for the sync after that.
+	// Hide the file's Close method, because the library would call it, but the file must stay open
+	// for the sync.
 	w, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{out}, properties, pqarrow.DefaultWriterProps())
 	if err != nil {
 		return out.Name(), err
@@ -252,7 +256,7 @@ func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error)
 	return out.Name(), out.Sync()
 }
 
-// columns makes an Arrow batch of rows.
+// columns converts rows to an Arrow record batch.
 func columns(rows []endpoint.Row) (arrow.RecordBatch, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 	defer b.Release()
@@ -279,7 +283,7 @@ func columns(rows []endpoint.Row) (arrow.RecordBatch, error) {
 	return b.NewRecordBatch(), nil
 }
 
-// sync syncs a folder's entries to the disk.
+// sync syncs the entries of a folder to the disk.
 func sync(folder string) error {
 	d, err := os.Open(folder)
 	if err != nil {

@@ -22,18 +22,20 @@ import (
 )
 
 const (
-	// pause is the interval between checks for the next file.
+	// pause is the interval at which Source checks for the next file.
 	pause = 50 * time.Millisecond
-	// maxGroup is the maximum size of a row group, in bytes, because it is read as a whole.
+	// maxGroup is the maximum size of a row group, in bytes. It is limited because a row group is
+	// read as a whole.
 	maxGroup = 256 << 20
 	// chunk is the number of rows that are decoded at once.
 	chunk = 1024
 )
 
-// Source reads the files NUMBER.parquet of a folder, with consecutive numbers. A destination makes
-// them, or another program, which must write a file under another name and then rename it. The
-// files have a column key, and the columns value, bytes and deleted as needed, as in a destination.
-// A record's Version is its file's number times 2^32, plus its place in the file, from 1 on.
+// Source reads the files of a folder that are named NUMBER.parquet, with consecutive numbers. A
+// destination of this package may write them, or another program. Such a program must write a file
+// under another name and then rename it. The files have a column key, and the columns value, bytes
+// and deleted as needed, as in a destination. The Version of a record is its file's number times
+// 2^32, plus the row's number in the file, from 1 on.
 type Source struct {
 	folder string
 	open   *reading
@@ -54,8 +56,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Read implements endpoint.Source. A position's Seq is the file's number, and Sub the row in it,
-// from 0 on.
+// Read implements endpoint.Source. The Seq of a position is the file's number, and Sub is the row's
+// number in the file, from 0 on.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	for {
@@ -78,7 +80,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 }
 
-// read returns the existing records after a position.
+// read returns the records after a position that already exist.
 func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) (records []endpoint.Record, err error) {
 	if s.open != nil && s.at != from {
 		s.Close()
@@ -99,8 +101,8 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 			from = more[len(more)-1].At
 			continue
 		}
-		// The file is finished. One without rows may still be replaced by one with rows, until
-		// there is a file after it.
+		// The source has read the whole file. If the file has no rows, a file with rows may still
+		// replace it, until the next file exists.
 		n, empty := s.open.number, s.open.rows == 0
 		if _, err := os.Lstat(numbered(s.folder, n+1)); errors.Is(err, fs.ErrNotExist) {
 			if empty {
@@ -114,7 +116,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 		if s.open, err = s.file(ctx, n+1, from); err != nil {
 			return nil, err
 		}
-		if empty { // it may have been replaced between the two checks
+		if empty { // the empty file may have been replaced before the next file appeared
 			again, err := s.file(ctx, n, from)
 			if err != nil {
 				return nil, err
@@ -130,7 +132,8 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	return records, nil
 }
 
-// begin opens the file of a position, or the one after it. If neither exists yet it opens none.
+// begin opens the file of a position or, if that file was deleted, the next file. If neither exists
+// yet, it opens no file.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	n := from.Seq
 	if n == 0 {
@@ -151,7 +154,7 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// A file that was read may be deleted; the one after it may not.
+	// The file of the position may be deleted, because it was read. The next file may not.
 	r, next := s.file(ctx, n+1, from)
 	if next == nil {
 		s.open = r
@@ -169,8 +172,8 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 		"anew", numbered(s.folder, n), low)
 }
 
-// unnumbered returns an error if a folder has files but none with a number, because they are never
-// read.
+// unnumbered returns an error if a folder has files, but no file with a number. Source would never
+// read these files.
 func (s *Source) unnumbered() error {
 	others, err := filepath.Glob(filepath.Join(s.folder, "*"+suffix))
 	if err != nil || len(others) == 0 {
@@ -180,7 +183,7 @@ func (s *Source) unnumbered() error {
 		"such as %s, and none of those in %s is", filepath.Base(others[0]), digits, filepath.Base(numbered("", 1)), s.folder)
 }
 
-// file opens a file, and skips to the row after a position if that is in the file.
+// file opens a file, and skips to the row after a position if the position is in this file.
 func (s *Source) file(ctx context.Context, n uint64, from exactlyonce.Position) (*reading, error) {
 	r, err := newReading(ctx, numbered(s.folder, n), n)
 	if err != nil {
@@ -202,18 +205,20 @@ func (s *Source) file(ctx context.Context, n uint64, from exactlyonce.Position) 
 	return r, nil
 }
 
-// reading is an open file.
+// reading is a file that is open for reading.
 type reading struct {
 	name   string
 	lake   string
 	number uint64
 	rows   int64
 	f      *os.File
-	r      pqarrow.RecordReader // nil: the file has no rows
-	place  [4]int               // places of key, value, bytes and deleted among the read columns; -1: not in the file
-	batch  arrow.RecordBatch    // the reader's current batch
-	first  int64                // number of the batch's first row in the file
-	skip   int64                // rows that were returned before
+	r      pqarrow.RecordReader // nil if the file has no rows
+	// indexes of the columns key, value, bytes and deleted among the columns read; -1 for a missing
+	// column
+	place [4]int
+	batch arrow.RecordBatch // the batch that the reader returned last
+	first int64             // number, in the file, of the first row of the batch
+	skip  int64             // number of rows to skip, because they were already returned
 }
 
 func newReading(ctx context.Context, name string, n uint64) (_ *reading, err error) {
@@ -247,7 +252,8 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	if err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
-	// The writer's in-memory schema is ignored: Parquet's types count.
+	// Ignore the in-memory schema of the library that wrote the file, because Parquet's types are
+	// authoritative.
 	if files.Manifest, err = pqarrow.NewSchemaManifest(p.MetaData().Schema, nil, &files.Props); err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
@@ -294,7 +300,7 @@ func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) 
 			return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s: its column %s is of the type %s, and is to be text, or of deleted "+
 				"a truth value: cast it where it is written", r.name, w.name, is)
 		}
-		r.place[i] = len(leaves) // the reader returns them in this order
+		r.place[i] = len(leaves) // the reader returns the columns in this order
 		leaves = append(leaves, at[0].ColIndex)
 	}
 	if r.place[1] == -1 && r.place[2] == -1 {
@@ -310,7 +316,7 @@ func (r *reading) close() {
 	r.f.Close()
 }
 
-// read returns the next records, or none at the file's end.
+// read returns the next records. It returns none at the end of the file.
 func (r *reading) read(most int) (records []endpoint.Record, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -345,7 +351,7 @@ func (r *reading) read(most int) (records []endpoint.Record, err error) {
 	return records, nil
 }
 
-// record makes a record of row i of the batch.
+// record converts row i of the batch to a record.
 func (r *reading) record(i int) (out endpoint.Record, err error) {
 	cell := func(column int) (b []byte, ok bool) {
 		if r.place[column] == -1 {
@@ -376,7 +382,7 @@ func (r *reading) record(i int) (out endpoint.Record, err error) {
 	if out.Value, ok = cell(1); ok {
 		return out, nil
 	}
-	if out.Value, ok = cell(2); !ok { // NULL is a deletion, as in a flow's rows
+	if out.Value, ok = cell(2); !ok { // a NULL value means a deletion, as in the rows of a flow
 		out.Value, out.Deleted = nil, true
 	}
 	return out, nil

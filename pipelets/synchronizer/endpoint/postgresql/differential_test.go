@@ -24,7 +24,7 @@ import (
 
 var differentialRows = flag.Int("differential-rows", 0, "how many rows TestDifferential sends through the tables of all types, 10,000 or more; 0: some rows of some types")
 
-// generator makes values of PostgreSQL's types as texts.
+// generator makes random values of PostgreSQL's types, as text.
 type generator struct{ *rand.Rand }
 
 func pick[T any](g generator, all ...T) T { return all[g.IntN(len(all))] }
@@ -86,7 +86,7 @@ func (g generator) hex(n int) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// text makes text from an alphabet's letters and from special characters.
+// text makes a random text of the letters in an alphabet and of special characters.
 func (g generator) text(alphabet string, most int) string {
 	letters := []rune(alphabet + "aZ09 \t\n\r'\"\\{}()[],;:$%&|!@#NULLnull\x01\x7f")
 	b := make([]rune, g.IntN(most+1))
@@ -173,8 +173,8 @@ func (g generator) bounds(a, b string) string {
 	return pick(g, "[", "(") + pick(g, "", a) + "," + pick(g, "", b) + pick(g, "]", ")")
 }
 
-// kinds are PostgreSQL's types, each with a function that makes a value. If the source's own table
-// refuses a value, the test makes another one.
+// kinds returns PostgreSQL's types, each with a function that makes a random value. If the source's
+// table refuses a value, the test makes another value.
 func (g generator) kinds(alphabet string) map[string]func() string {
 	text := func() string { return g.text(alphabet, 30) }
 	short := func() string { return g.text(alphabet, 5) }
@@ -242,25 +242,26 @@ func (g generator) kinds(alphabet string) map[string]func() string {
 	return all
 }
 
-// oddSettings are settings of a role's sessions. No value may depend on them.
+// oddSettings are settings for the sessions of a role. The copied values must not depend on them.
 var oddSettings = []string{"extra_float_digits = -10", "datestyle = 'SQL, DMY'", "intervalstyle = sql_standard",
 	"timezone = 'Asia/Kolkata'", "bytea_output = escape", "array_nulls = off", "xmloption = document",
 	"quote_all_identifiers = on", "client_encoding = LATIN1", "search_path = other", "lc_monetary = 'C.utf8'",
 	"standard_conforming_strings = off", "transform_null_equals = on", "default_transaction_isolation = 'serializable'"}
 
-// differential copies a table of one type into another table, while workers and servers die.
+// differential copies a table of one type to another table, while workers and servers are killed.
 type differential struct {
 	t        *testing.T
 	s        *pgtest.Server
 	spec     pipeletapi.PostgreSQL
-	rows     uint64 // rows in the source
+	rows     uint64 // number of rows in the source
 	g        generator
 	kill     bool
 	kills    int
 	refusals map[string]string
 }
 
-// run copies all rows with workers that die, and returns the keys of the refused rows.
+// run copies all rows. It kills workers meanwhile. It returns the keys of the rows that the
+// destination refused.
 func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 	t, ctx := d.t, d.t.Context()
 	var source *postgresql.Source
@@ -305,7 +306,7 @@ func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 		if failed = err; err != nil {
 			continue
 		}
-		if len(records) == 0 { // all rows were read, or the server is slow
+		if len(records) == 0 { // either all rows were read, or the server is slow
 			if at.Rows >= d.rows {
 				return
 			}
@@ -341,10 +342,11 @@ func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 			if how == 0 {
 				d.s.Start()
 			}
-			failed = begin() // another worker continues from the destination's state
+			failed = begin() // start another worker, which continues from the destination's state
 		}
 		switch {
-		case exactlyonce.KindOf(failed) == exactlyonce.Refused && len(rows) > 1: // to find the refused one
+		// write the rows one by one, to find the refused row
+		case exactlyonce.KindOf(failed) == exactlyonce.Refused && len(rows) > 1:
 			failed = d.single(out, &at, records)
 		case exactlyonce.KindOf(failed) == exactlyonce.Refused:
 			d.refuse(rows[0], failed)
@@ -360,7 +362,7 @@ func (d *differential) refuse(r endpoint.Row, why error) {
 	d.refusals[r.Key] = why.Error()
 }
 
-// single writes records one at a time, and skips those that are refused.
+// single writes records one at a time, and skips records that the destination refuses.
 func (d *differential) single(out *postgresql.Sink, at *exactlyonce.State, records []endpoint.Record) error {
 	ctx := d.t.Context()
 	state, err := out.Open(ctx)
@@ -387,9 +389,10 @@ func (d *differential) single(out *postgresql.Sink, at *exactlyonce.State, recor
 	return nil
 }
 
-// TestDifferential copies random values of every type from a table to another one, between
-// databases of several encodings, with role settings that change texts, and with workers and
-// servers that die. Each value arrives unchanged, to the byte, or is refused with a clear error.
+// TestDifferential copies random values of every type from one table to another. The databases have
+// several encodings, and the roles have settings that change how values are printed as text.
+// Workers and servers are killed meanwhile. Each value must arrive unchanged, to the byte, or be
+// refused with a clear error.
 func TestDifferential(t *testing.T) {
 	s := pgtest.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -443,7 +446,8 @@ func TestDifferential(t *testing.T) {
 			if i++; i%2 == 0 {
 				to = pick(g, "utf", "latin", "koi", "euc")
 			}
-			if *differentialRows < 10_000 && g.IntN(20) > 0 { // only some of the tables, others each time
+			// a short run tests only some of the tables, chosen at random
+			if *differentialRows < 10_000 && g.IntN(20) > 0 {
 				continue
 			}
 			tables++
@@ -469,7 +473,7 @@ func TestDifferential(t *testing.T) {
 					}
 				}
 			}
-			if n := g.IntN(each); g.IntN(2) == 0 { // an existing key gets a NULL value
+			if n := g.IntN(each); g.IntN(2) == 0 { // half of the changes give an existing key a NULL value
 				exec(c, fmt.Sprintf("INSERT INTO %s (key, value) SELECT key, NULL FROM %s WHERE seq = %d", src, src, n))
 			}
 			if err := c.QueryRow(ctx, "SELECT count(*) FROM "+src).Scan(&d.rows); err != nil {
@@ -483,7 +487,8 @@ func TestDifferential(t *testing.T) {
 			clear(d.refusals)
 			d.run(pipeletapi.PostgreSQL{Address: s.Address, Database: to, Table: dst}, dst, i%3 > 0)
 
-			// The rows as text and, for text and bytes, also to the byte in the original type.
+			// rows returns the rows of a table as text. For text and bytea values it also returns
+			// the bytes of the original type.
 			rows := func(database, table string) map[string]string {
 				c := connect(database)
 				defer c.Close(ctx)

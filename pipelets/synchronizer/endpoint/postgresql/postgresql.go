@@ -1,12 +1,14 @@
-// Package postgresql is a source and a destination of rows in a table of a PostgreSQL database.
+// Package postgresql implements a source and a destination for rows in a table of a PostgreSQL
+// database.
 //
-// A destination's position is a row of the table netcraq_pipelets. The transaction that writes the
-// rows also updates the position, on the condition that it has the expected value. So each row is
+// A destination stores its position in a row of the table netcraq_pipelets. The transaction that
+// writes the rows also updates the position, if the position has the expected value. So each row is
 // written exactly once.
 //
-// A source is read in the order of transaction IDs (xid), and only as far as all transactions with
-// a lower ID have ended, so that a late commit with a low ID is not missed. A serial number would
-// not do, because the transaction that takes the lowest number may commit last.
+// A source reads rows in the order of transaction IDs (xid). It reads a row only when all
+// transactions with a lower ID have ended, so it does not miss a late commit with a low ID. A
+// serial number would not be enough, because the transaction with the lowest number may commit
+// last.
 package postgresql
 
 import (
@@ -30,14 +32,15 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StateTable is a destination's table for the state of pipelets, in the schema of the destination's
-// table.
+// StateTable is the table in which a destination stores the state of pipelets. It is in the same
+// schema as the destination's table.
 const StateTable = "netcraq_pipelets"
 
 const (
 	callTimeout = 5 * time.Second
 	// maxGreeting and maxMessage are the maximum size of a server's message before and after the
-	// session begins. Memory for a message is allocated as soon as its length is announced.
+	// session begins, in bytes. They are limited because memory for a message is allocated as soon
+	// as the server announces its length.
 	maxGreeting, maxMessage = 1 << 20, 64 << 20
 )
 
@@ -56,7 +59,7 @@ func Check(spec pipeletapi.PostgreSQL) error {
 	return nil
 }
 
-// identifier splits a table's name into its parts.
+// identifier splits the name of a table into its parts.
 func identifier(table string) pgx.Identifier {
 	if schema, name, ok := strings.Cut(table, "."); ok {
 		return pgx.Identifier{schema, name}
@@ -64,19 +67,20 @@ func identifier(table string) pgx.Identifier {
 	return pgx.Identifier{"public", table}
 }
 
-// link is a connection that is opened on first use, and again after a loss.
+// link is a connection that is opened on first use, and opened again after it was lost.
 type link struct {
 	spec    pipeletapi.PostgreSQL
 	secrets endpoint.Secrets
 	conn    *pgx.Conn
 }
 
-// get returns the connection. fresh reports whether it was opened by this call.
+// get returns the connection. The result fresh reports whether this call opened the connection.
 func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) {
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, false, nil
 	}
-	cfg, err := pgx.ParseConfig("sslmode=disable") // ignores the process's environment except for this
+	// with this argument, ParseConfig ignores the other settings in the process's environment
+	cfg, err := pgx.ParseConfig("sslmode=disable")
 	if err != nil {
 		return nil, false, err
 	}
@@ -125,36 +129,39 @@ func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) 
 	return l.conn, true, nil
 }
 
-// settings are the parameters of each session.
+// settings are the parameters that each session must have.
 var settings = map[string]string{
 	"application_name": "netcraq-pipelets",
-	// Limits the time for which the transaction of a cut-off worker can block the next worker.
+	// This limits the time for which the transaction of a disconnected worker can block the next
+	// worker.
 	"idle_in_transaction_session_timeout": "10s",
 	"statement_timeout":                   "10s",
 	"search_path":                         "pg_catalog",
-	// Makes the text form of values independent of the settings of the database and the role.
+	// The following settings make the text form of values independent of the settings of the
+	// database and the role.
 	"client_encoding":    "UTF8",
 	"datestyle":          "ISO, MDY",
 	"intervalstyle":      "postgres",
 	"extra_float_digits": "3",
 	"timezone":           "UTC",
-	"array_nulls":        "on", // otherwise an array's NULL becomes the text NULL
+	"array_nulls":        "on", // with off, a NULL in an array would become the text NULL
 	"bytea_output":       "hex",
 	"lc_monetary":        "C",
 	"xmloption":          "content",
-	// The text form of regclass and similar types contains names.
+	// This setting affects the text form of regclass and similar types, which contains names.
 	"quote_all_identifiers": "off",
 }
 
-// notBouncers are the settings that the oldest PgBouncer version in use does not forward.
+// notBouncers returns the settings that some PgBouncer versions do not forward. They are determined
+// for the oldest version in use.
 func notBouncers() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(name string) bool {
 		return slices.Contains([]string{"application_name", "client_encoding", "datestyle", "timezone"}, name)
 	})
 }
 
-// differ returns the settings that the session lacks, because a proxy before the server has dropped
-// them.
+// differ returns the settings that the session does not have, because a proxy in front of the
+// server did not forward them.
 func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	names := slices.Sorted(maps.Keys(settings))
 	rows, err := l.conn.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names)
@@ -175,8 +182,8 @@ func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	return wrong, err
 }
 
-// unset describes the remedy if a proxy does not forward settings and the ones with these names
-// have wrong values.
+// unset describes the remedy if a proxy does not forward settings. The settings in names have wrong
+// values.
 func unset(role string, names []string) string {
 	var set strings.Builder
 	for _, name := range names {
@@ -188,7 +195,7 @@ func unset(role string, names []string) string {
 		"anew (PgBouncer: RECONNECT):" + set.String()
 }
 
-// lose closes a connection in an unknown state.
+// lose closes a connection whose state is unknown.
 func (l *link) lose() {
 	if l.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -198,7 +205,8 @@ func (l *link) lose() {
 	}
 }
 
-// fault classifies an error of PostgreSQL by its class (documentation, appendix A).
+// fault converts an error of PostgreSQL to an exactlyonce.Fault, by the class of its code
+// (PostgreSQL documentation, appendix A).
 func fault(err error, what string) error {
 	if err == nil {
 		return nil
@@ -220,8 +228,8 @@ func fault(err error, what string) error {
 	}
 	switch e.Code[:2] {
 	case "22", "23", "42", "44", "28", "3D", "3F", "0A", "25":
-		// data that the table refuses, a missing or different table or column, no permission, a
-		// missing database or one that is read-only
+		// The cause is, for example, data that the table refuses, a missing or different table or
+		// column, or a missing permission. It may also be a missing or read-only database.
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: %w", what, err)
 	case "53":
 		if e.Code == "53100" {
@@ -230,7 +238,7 @@ func fault(err error, what string) error {
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%s: %w", what, err)
 	case "54":
 		return exactlyonce.Errorf(exactlyonce.TooLarge, "%s: %w", what, err)
-	case "40", "55": // a conflict or a lock: the transaction was rolled back
+	case "40", "55": // the transaction was rolled back because of a conflict or a lock
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)

@@ -46,8 +46,8 @@ func state(n uint64) exactlyonce.State {
 	return exactlyonce.State{Position: exactlyonce.Position{Epoch: "e", Seq: n}, Rows: n}
 }
 
-// TestSink: a sink notices another worker's write. A refused row yields a clear error and changes
-// nothing.
+// TestSink checks that a sink notices another worker's write. A refused row must yield a clear
+// error and change nothing.
 func TestSink(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE TABLE dst (key text PRIMARY KEY, value int)", "CREATE TABLE raw (key text PRIMARY KEY, value bytea)",
@@ -75,7 +75,7 @@ func TestSink(t *testing.T) {
 	if err := a.Commit(ctx, state(3), state(4), one); exactlyonce.KindOf(err) != exactlyonce.Conflict {
 		t.Errorf("a worker that was overtaken is told %v", err)
 	}
-	// The failed batch was dropped, and the next one begins from the destination's state.
+	// The failed batch was dropped. The next batch begins from the destination's state.
 	if got, err := a.Open(ctx); err != nil || got != state(4) {
 		t.Fatal(got, err)
 	}
@@ -116,19 +116,21 @@ func TestSink(t *testing.T) {
 	if got := text(t, c, "SELECT encode(value, 'hex') FROM raw"); got != "00ff" {
 		t.Error(got)
 	}
-	// Without a server nothing is known to be written, and another attempt is possible.
+	// While the server is down, no row counts as written, and another attempt is possible.
 	s.Kill()
 	if err := a.Commit(ctx, state(5), state(6), one); err == nil || exactlyonce.KindOf(err) != exactlyonce.Temporary {
 		t.Error(err)
 	}
 	s.Start()
 	if got, err := a.Open(ctx); err != nil || got != state(9) {
-		t.Error(got, err) // both sinks have the same name, and raw has written the state, too
+		// the commit of the sink `raw` has also changed this state, because both sinks have the
+		// same name
+		t.Error(got, err)
 	}
 }
 
-// TestNothingIsCut: a value that its column would truncate is refused, as PostgreSQL's own INSERT
-// refuses it. Other values are stored unchanged.
+// TestNothingIsCut checks that the sink refuses a value that its column would truncate, as an
+// INSERT in PostgreSQL does. Other values must be stored unchanged.
 func TestNothingIsCut(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE DOMAIN short AS varchar(5)", "CREATE DOMAIN shorter AS short", "CREATE DOMAIN raw AS bytea",
@@ -197,7 +199,8 @@ func text(t *testing.T, c *pgx.Conn, q string) (s string) {
 	return s
 }
 
-// TestLateCommit: a transaction that took its ID early and commits late is not skipped.
+// TestLateCommit checks that the source does not skip a transaction that got its ID early and
+// commits late.
 func TestLateCommit(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable)
@@ -246,7 +249,7 @@ func TestLateCommit(t *testing.T) {
 	if keys, at = read(at, 5*time.Second); keys != "cd!" {
 		t.Errorf("%q was read", keys)
 	}
-	// Another table with the same name is another source.
+	// A new table with the same name counts as another source.
 	s.Do("DROP TABLE src", sourceTable)
 	source.Close()
 	if _, _, err := source.Read(ctx, at, 100); exactlyonce.KindOf(err) != exactlyonce.Refused ||
@@ -255,8 +258,8 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// TestSession: values arrive unchanged whatever the database's encoding and the role's settings
-// are.
+// TestSession checks that values arrive unchanged with any encoding of the database and any
+// settings of the role.
 func TestSession(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -284,7 +287,7 @@ func TestSession(t *testing.T) {
 		{"text[]", `{a,NULL,"NULL"}`},
 		{"bytea[]", `{"\\x41ff"}`},
 		{"xml", "a <b/>"},
-		{"pair", "(,)"}, // this value IS NULL, but is not NULL
+		{"pair", "(,)"}, // for this value, IS NULL is true, although it is not NULL
 		{"regtype", "integer"},
 	} {
 		from, to := fmt.Sprint("src", i), fmt.Sprint("dst", i)
@@ -334,8 +337,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestOddRows: a row that a source cannot read is refused clearly, after the rows before it. When
-// it is fixed the rest arrives.
+// TestOddRows checks that a row that a source cannot read is refused clearly, after the rows before
+// it have arrived. When the row is fixed, the remaining rows must arrive.
 func TestOddRows(t *testing.T) {
 	s := pgtest.New(t)
 	const table = `(key text, value text, seq bigint NOT NULL, xid xid8 NOT NULL DEFAULT pg_current_xact_id())`
@@ -392,7 +395,7 @@ func TestOddRows(t *testing.T) {
 		}
 		source.Close()
 	}
-	// PostgreSQL does not know whether a view's columns may be NULL.
+	// PostgreSQL cannot tell whether a column of a view may be NULL.
 	s.Do("CREATE TABLE base (key text, value text, seq bigint, xid xid8 DEFAULT pg_current_xact_id())",
 		"INSERT INTO base VALUES ('a', '1', NULL)", "CREATE VIEW v AS SELECT * FROM base")
 	source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: "v"}, nil)
@@ -406,8 +409,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// TestRestored: a server that was restored from an older copy of its data has the same identity and
-// table. A source reports that the server went back, and the remedy.
+// TestRestored checks a server that was restored from an older copy of its data, and has the same
+// identity and table. A source must report that the server went back, and the remedy.
 func TestRestored(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable, "INSERT INTO src VALUES ('a', '1')")
@@ -432,7 +435,7 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Kill()
-	s.Start() // without a restoration the source continues
+	s.Start() // the server was not restored, so the source continues
 	s.Do("INSERT INTO src VALUES ('d', '4')")
 	poll.Nil(t, 20*time.Second, "a server that was started again", func() error {
 		var records []endpoint.Record
@@ -459,8 +462,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestFullDisk: a full disk is reported, nothing is half written, and the sink continues when there
-// is room.
+// TestFullDisk checks that a full disk is reported and no batch is written in part. The sink must
+// continue when there is room again.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a small disk is mounted, which takes root")
@@ -512,7 +515,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRefused: a missing table or database, a user without permission, a missing secret.
+// TestRefused checks the errors for a missing table or database, a user without permission, and a
+// missing secret.
 func TestRefused(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE ROLE guest LOGIN", "CREATE TABLE dst (key text PRIMARY KEY, value text)")
@@ -544,8 +548,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bouncer is a proxy before a server that behaves like PgBouncer: it refuses session parameters
-// that it does not know, except for those that it ignores.
+// bouncer starts a proxy in front of a server. Like PgBouncer, the proxy refuses session parameters
+// that it does not know, except for those in ignores.
 func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -561,7 +565,7 @@ func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 			return err
 		}
 		start, ok := m.(*pgproto3.StartupMessage)
-		if !ok { // a cancel request
+		if !ok { // the client sent a request to cancel a query
 			return nil
 		}
 		known := []string{"user", "database", "application_name", "client_encoding", "datestyle", "timezone"}
@@ -607,8 +611,8 @@ func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 	return l.Addr().String()
 }
 
-// TestBouncer: through a PgBouncer that does not forward a session's settings, a store is refused
-// with the remedy. After the remedy it works.
+// TestBouncer checks a PgBouncer that does not forward the settings of a session. A store behind it
+// must be refused with an error that names the remedy. After the remedy the store must work.
 func TestBouncer(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable, "INSERT INTO src VALUES ('a', '1')", "CREATE TABLE dst (key text PRIMARY KEY, value text)")
@@ -649,7 +653,7 @@ func TestBouncer(t *testing.T) {
 	ignores := []string{"array_nulls", "bytea_output", "extra_float_digits", "idle_in_transaction_session_timeout",
 		"intervalstyle", "lc_monetary", "quote_all_identifiers", "search_path", "statement_timeout", "xmloption"}
 	at := bouncer(t, s.Address, ignores...)
-	// Ignored settings may have the right value by default, as all but four of these have.
+	// An ignored setting may have the right value by default. Only four of these settings do not.
 	if also := refused(at); len(statements) != len(ignores) || len(also) != 4 {
 		t.Errorf("where they are refused it says %q, where they are ignored %q", statements, also)
 	}
@@ -663,8 +667,8 @@ func TestBouncer(t *testing.T) {
 	}
 }
 
-// TestAnnounced: a server that announces a message of 1,000 MiB is refused before that much memory
-// is allocated.
+// TestAnnounced checks a server that announces a message of 1,000 MiB. It must be refused before
+// that much memory is allocated.
 func TestAnnounced(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -700,8 +704,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestLargeRows: many large rows arrive in batches of bounded size, each once. A row that is too
-// large is refused with a clear error.
+// TestLargeRows checks that many large rows arrive in batches of bounded size, each row once. A row
+// that is too large must be refused with a clear error.
 func TestLargeRows(t *testing.T) {
 	server := pgtest.New(t)
 	server.Do(sourceTable, "INSERT INTO src (key, value) SELECT g, repeat('x', 3 << 20) FROM generate_series(1, 12) g")

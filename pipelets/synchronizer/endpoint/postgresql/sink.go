@@ -19,13 +19,13 @@ type Sink struct {
 	link
 	name  string
 	eoio  bool
-	known string // the state's text in the table; "": there is none
-	table string // quoted name
-	state string // quoted name
-	bytes bool   // the column value is bytea
+	known string // the text of the state in the table; empty if there is none
+	table string // quoted name of the destination's table
+	state string // quoted name of the table with the state
+	bytes bool   // the column value has the type bytea
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source.
+// NewSink makes a destination. The argument name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets, name string, eoio bool) (*Sink, error) {
 	id := identifier(spec.Table)
 	return &Sink{
@@ -43,7 +43,7 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// Open implements endpoint.Sink. It makes the table of positions if it does not exist.
+// Open implements endpoint.Sink. It creates the table for positions if the table does not exist.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -52,8 +52,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			s.lose()
 		}
 	}()
-	// A commit with an unknown outcome may still be in progress on the old connection. It has
-	// certainly ended when its connection has, or when its row can be locked.
+	// A commit with an unknown outcome may still be in progress on the old connection. The commit
+	// has certainly ended when its connection has ended, or when its row can be locked.
 	s.lose()
 	c, _, err := s.get(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			return state, fault(err, "making the table of positions "+s.state)
 		}
 	}
-	// The lock waits for a transaction in progress of another worker, or of this one's old
-	// connection.
+	// FOR UPDATE waits for a transaction that is in progress. It may belong to another worker, or
+	// to this worker's old connection.
 	s.known = ""
 	err = c.QueryRow(ctx, "SELECT state FROM "+s.state+" WHERE name = $1 FOR UPDATE", s.name).Scan(&s.known)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -89,7 +89,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// look reads the table's columns.
+// look reads the types of the table's columns.
 func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
 	kinds := map[string]string{}
 	rows, err := c.Query(ctx, `WITH RECURSIVE base (name, type) AS (
@@ -126,14 +126,14 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	if err != nil {
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%w", err)
 	}
-	if fresh { // nothing was sent yet, and the table may have been replaced
+	if fresh { // no statement was sent yet, and the table may have been replaced
 		if err := s.look(ctx, c); err != nil {
 			return exactlyonce.Errorf(exactlyonce.KindOf(err), "%w", err)
 		}
 	}
 	defer func() {
 		if err != nil && exactlyonce.KindOf(err) != exactlyonce.TooLarge {
-			s.lose() // closing the connection ends any transaction in progress
+			s.lose() // close the connection, which ends any transaction in progress
 		}
 	}()
 	text, err := json.Marshal(next)
@@ -147,7 +147,8 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 	}
 	if !s.eoio {
-		// Rows first, without a condition: writing twice is better than not at all.
+		// Write the rows first, without a condition, because writing them twice is better than
+		// losing them.
 		if err := s.send(ctx, c, b); err != nil {
 			return err
 		}
@@ -196,7 +197,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	return nil
 }
 
-// send runs statements as one transaction.
+// send runs statements in one transaction.
 func (s *Sink) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
 	if b.Len() == 0 {
 		return nil
@@ -209,8 +210,8 @@ func (s *Sink) queue(b *pgx.Batch, r endpoint.Row) error {
 	if !utf8.ValidString(r.Key) || strings.Contains(r.Key, "\x00") {
 		return exactlyonce.Errorf(exactlyonce.Refused, "the key %q is no text of PostgreSQL's", r.Key)
 	}
-	// The parameter has the column's type, and the statement no cast, because an explicit cast
-	// truncates a value to the column's length.
+	// The parameter has the type of the column. The statement has no cast, because an explicit cast
+	// would truncate a value to the column's length.
 	var value any
 	switch {
 	case r.Deleted && !s.spec.Append:
@@ -226,7 +227,7 @@ func (s *Sink) queue(b *pgx.Batch, r endpoint.Row) error {
 		value = string(r.Value)
 	}
 	expr := "$2"
-	if s.bytes { // also if the column's type is a domain over bytea
+	if s.bytes { // this includes columns whose type is a domain over bytea
 		expr += "::bytea"
 	}
 	q := "INSERT INTO " + s.table + " (key, value) VALUES ($1, " + expr + ")"

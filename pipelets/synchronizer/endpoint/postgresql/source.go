@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// pause is the interval between queries for new rows.
+	// pause is the interval at which Source queries for new rows.
 	pause = 50 * time.Millisecond
-	// maxBatch is the maximum total size of the keys and values that one read returns, unless a
-	// single record is larger.
+	// maxBatch is the maximum total size, in bytes, of the keys and values that one read returns. A
+	// single record may be larger.
 	maxBatch = 16 << 20
 )
 
@@ -31,13 +31,13 @@ const (
 //	seq   bigint, by DEFAULT nextval or as an identity: the order within a transaction
 //	xid   xid8 DEFAULT pg_current_xact_id(): the order of transactions
 //
-// A record's Version is its seq.
+// The Version of a record is its seq.
 type Source struct {
 	link
-	table string // quoted name
-	value string // the expression for the column value as bytes
+	table string // quoted name of the source's table
+	value string // SQL expression for the column value as bytes
 	epoch string
-	few   int // maximum rows of a query while they are large; 0: as many as the reader requests
+	few   int // maximum number of rows of a query while rows are large; 0 means as many as the reader requests
 }
 
 // NewSource makes a source.
@@ -51,14 +51,15 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Read implements endpoint.Source. A position's Seq is the transaction's ID, and Sub the row's seq.
+// Read implements endpoint.Source. The Seq of a position is the transaction's ID, and Sub is the
+// seq of the row.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	for {
 		records, err := s.read(ctx, from, most)
 		switch {
 		case ctx.Err() != nil && len(records) == 0:
-			s.lose() // a query was interrupted
+			s.lose() // reset the connection, because a query was interrupted
 			return nil, from, nil
 		case err != nil:
 			s.lose()
@@ -103,13 +104,15 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 			return nil, exactlyonce.Errorf(exactlyonce.Refused, "the position %q in the destination is no number of a row", from.Sub)
 		}
 	}
-	// All transactions below the snapshot's xmin have ended, so no more rows appear there.
+	// All transactions below the snapshot's xmin have ended, so no more rows can appear in that
+	// range.
 	limit := most
 	if s.few > 0 {
 		limit = min(most, s.few)
 	}
-	// One row more than requested shows whether the last one shares its position with another. A
-	// composite value whose fields are all NULL IS NULL, but is not NULL.
+	// The query requests one row more than needed. The additional row shows whether the last row
+	// shares its position with another row. IS NOT DISTINCT FROM is used because IS NULL also holds
+	// for a composite value whose fields are all NULL.
 	rows, err := c.Query(ctx, `SELECT key, `+s.value+`, value IS NOT DISTINCT FROM NULL, seq, xid::text::bigint FROM `+s.table+`
 		WHERE (xid, seq) > ($1::text::xid8, $2) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 		ORDER BY xid, seq LIMIT $3`, strconv.FormatUint(from.Seq, 10), after, limit+1)
@@ -118,7 +121,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 	defer rows.Close()
 	var records []endpoint.Record
-	var odd error // error of the first unreadable row
+	var odd error // error of the first row that cannot be read
 	size, full := 0, false
 	for odd == nil && !full && rows.Next() {
 		var r endpoint.Record
@@ -153,19 +156,20 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	if err := rows.Err(); err != nil {
 		return nil, fault(err, "reading "+s.table)
 	}
-	if full { // the remaining rows are discarded
+	if full { // discard the remaining rows
 		s.few = len(records)
 	} else if s.few = 2 * s.few; s.few > most {
 		s.few = 0
 	}
-	if len(records) > 0 { // records before an unreadable row come first
+	if len(records) > 0 { // return the records that precede the unreadable row first
 		return records, nil
 	}
 	return nil, odd
 }
 
-// look identifies the table and its cluster, and checks its columns. It returns the snapshot's
-// xmin: all rows that were read before have a lower transaction ID, unless the server was restored.
+// look identifies the table and its cluster, and checks the columns of the table. It returns the
+// snapshot's xmin. All rows that were read earlier have a lower transaction ID, unless the server
+// was restored.
 func (s *Source) look(ctx context.Context, c *pgx.Conn) (xmin uint64, err error) {
 	var system, oid int64
 	var columns int
@@ -186,7 +190,7 @@ func (s *Source) look(ctx context.Context, c *pgx.Conn) (xmin uint64, err error)
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "there is no table %s with what a source needs: make it by CREATE TABLE %s "+
 			"(key text NOT NULL, value text, seq bigint GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT "+
 			"pg_current_xact_id()), with an index on (xid, seq)", s.table, s.table)
-	case nulls: // a row with such a NULL has no position in the order
+	case nulls: // refuse such columns, because a row with a NULL there has no position in the order
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "the columns seq and xid of %s may be NULL, and rows without them would never "+
 			"be read: delete such rows, and say ALTER TABLE %s ALTER seq SET NOT NULL, ALTER xid SET NOT NULL", s.table,
 			s.table)

@@ -1,10 +1,12 @@
-// Package streamrecords is a source and a destination of records in streams of the worker's node.
+// Package streamrecords implements a source and a destination for records in streams of the
+// worker's node.
 //
-// A destination is one partition to which no other program appends. A pipelet's rows are a
-// sequence, and so are a partition's records. So a row's number determines its offset, and an
-// append that requires that offset happens once, even after crashes. The source's position is in a
-// second stream, pipelets-HASH. Before each batch the worker appends a record to it: the position
-// before and after the batch, and the offset of the batch's first row.
+// A destination is a stream of one partition to which no other program appends. The rows of a
+// pipelet form a sequence, and so do the records of the partition. So the number of a row
+// determines its offset. An append that requires this offset happens only once, even after crashes.
+// A second stream, pipelets-HASH, stores the source's position. Before each batch the worker
+// appends a record to that stream. The record has the positions before and after the batch, and the
+// offset of the batch's first row.
 package streamrecords
 
 import (
@@ -28,7 +30,7 @@ import (
 const (
 	connectTimeout = 5 * time.Second
 	callTimeout    = 5 * time.Second
-	// wait is the server-side timeout of a read.
+	// wait is the timeout, at the server, of a read.
 	wait = time.Second
 )
 
@@ -40,7 +42,7 @@ func Check(spec pipeletapi.Stream) error {
 	return nil
 }
 
-// link is a client that connects on first use.
+// link holds a client of the node API, which connects on first use.
 type link struct {
 	spec pipeletapi.Stream
 	c    *node.Client
@@ -72,7 +74,7 @@ func (l *link) Close() error {
 	return err
 }
 
-// open returns the stream's description.
+// open opens the stream, and returns the client and the stream's description.
 func (l *link) open(ctx context.Context) (*node.Client, *nodeapi.StreamAnswer, error) {
 	c, err := l.get(ctx)
 	if err != nil {
@@ -89,14 +91,14 @@ func (l *link) open(ctx context.Context) (*node.Client, *nodeapi.StreamAnswer, e
 	return c, s, nil
 }
 
-// Source reads a stream of one partition. A record's offset is both its key and its Version.
+// Source reads a stream of one partition. The offset of a record is both its key and its Version.
 type Source struct{ link }
 
 // NewSource makes a source.
 func NewSource(spec pipeletapi.Stream) (*Source, error) { return &Source{link{spec: spec}}, nil }
 
-// Read implements endpoint.Source. A position's Epoch is the stream's incarnation, and Seq the
-// offset.
+// Read implements endpoint.Source. The Epoch of a position is the stream's incarnation, and its Seq
+// is the offset.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	c, err := s.get(ctx)
@@ -145,19 +147,20 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return nil, from, nil
 }
 
-// Sink appends rows' values to a stream of one partition; keys are dropped, and deletions are not
-// appended.
+// Sink appends the values of rows to a stream of one partition. It drops the keys of rows, and does
+// not append deletions.
 type Sink struct {
 	link
-	name string // name of the stream with the positions
-	log  uint64 // offset of the next record in that stream
-	// incarnation is the stream's incarnation, next the offset of the next batch's first row, and
-	// there the stream's end: rows between next and there are already written.
+	name string // name of the stream that stores the positions
+	log  uint64 // offset of the next record in the stream that stores the positions
+	// incarnation is the incarnation of the stream. next is the offset of the next batch's first
+	// row, and there is the offset at the end of the stream. Rows between next and there are
+	// already written.
 	incarnation string
 	next, there uint64
 }
 
-// saved is a record in the stream with the positions.
+// saved is a record in the stream that stores the positions.
 type saved struct {
 	Incarnation string            `json:"incarnation"`
 	Was         exactlyonce.State `json:"was"`
@@ -166,13 +169,13 @@ type saved struct {
 	Rows        uint64            `json:"rows"`
 }
 
-// NewSink makes a destination. name identifies the pipelet and its source.
+// NewSink makes a destination. The argument name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Stream, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{spec: spec}, name: "pipelets-" + hex.EncodeToString(sum[:8])}, nil
 }
 
-// Open implements endpoint.Sink. It makes the stream with the positions.
+// Open implements endpoint.Sink. It creates the stream that stores the positions.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -202,8 +205,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			return state, exactlyonce.Errorf(exactlyonce.Refused, "the last record of the stream %s is no position", s.name)
 		}
 	}
-	// Read the stream's end only now. Any other worker that has appended rows since the position
-	// was read has first appended a position, so this one's next append to the positions fails.
+	// Read the end of the stream only after the position. If another worker has appended rows
+	// since, it has first appended a position. Then this worker's next append of a position fails.
 	if _, rows, err = s.open(ctx); err != nil {
 		return state, err
 	}
@@ -215,8 +218,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "the stream %s was made anew since the pipelet has written to it: delete the "+
 			"stream %s, too, to begin anew", s.spec.Name, s.name)
 	}
-	// An interrupted worker wrote the rows after the batch, or a part of the batch. They are equal
-	// to the rows that come next.
+	// An interrupted worker may have written the rows of the batch, or the first of them. They are
+	// equal to the rows that come next.
 	if s.next = found.Offset + found.Rows; s.there >= s.next {
 		return found.Next, nil
 	}
@@ -224,8 +227,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return found.Was, nil
 }
 
-// Commit implements endpoint.Sink. It first records the offset of the rows, and then appends them
-// there.
+// Commit implements endpoint.Sink. It first records the offset at which the rows will be, and then
+// appends the rows.
 func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []endpoint.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -254,7 +257,7 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 		return err
 	}
 	s.log++
-	if done := s.there - s.next; done < n { // otherwise all rows are already there
+	if done := s.there - s.next; done < n { // if the condition is false, all rows are already in the stream
 		if err := s.append(ctx, c, s.spec.Name, s.there, values[done:]); err != nil {
 			return err
 		}
@@ -264,11 +267,12 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 	return nil
 }
 
-// append appends records at an offset.
+// append appends records to a stream at a given offset.
 func (s *Sink) append(ctx context.Context, c *node.Client, name string, at uint64, records []nodeapi.RecordData) error {
 	a, err := c.Append(ctx, nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: name}, Records: records, At: &at})
 	if err != nil {
-		return fmt.Errorf("appending to the stream %s: %w", name, err) // Open finds out whether it succeeded
+		// a later call of Open finds out whether the append succeeded
+		return fmt.Errorf("appending to the stream %s: %w", name, err)
 	}
 	if a.Appended < len(records) {
 		return fmt.Errorf("%d of %d records were appended to the stream %s: its consumers are slow", a.Appended,

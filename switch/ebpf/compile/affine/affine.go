@@ -10,38 +10,38 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Form describes what is known about a value: scale times a base, plus an offset between least and
-// most. The base is the value of an expression at the time when a packet locks the registers.
-// Without a base, only the bounds are known.
+// Form describes what is known about a value: a scale times a base, plus an offset between Least
+// and Most. The base is the value of an expression when a packet locks the registers. Without a
+// base, only the bounds are known.
 type Form struct {
 	Base  *bmv2json.Expr
-	Key   string // identifies the base; equal for equal bases
+	Key   string // identifies the base; equal bases have equal keys
 	Scale uint64 // at least 1 if there is a base
 	Least uint64
-	Most  uint64 // math.MaxUint64: no bound is known; the offset may even be negative
-	Limit uint64 // upper bound of the base, from its width
+	Most  uint64 // math.MaxUint64 if no bound is known; the offset may then even be negative
+	Limit uint64 // upper bound of the base, which follows from the base's width
 }
 
-// Unknown is the form of an unknown value.
+// Unknown returns the form of an unknown value.
 func Unknown() Form { return Form{Most: math.MaxUint64} }
 
-// AtMost is a number from 0 to most.
+// AtMost returns the form of a number from 0 to most.
 func AtMost(most uint64) Form { return Form{Most: most} }
 
-// Constant is a number that is known.
+// Constant returns the form of a known number.
 func Constant(k uint64) Form { return Form{Least: k, Most: k} }
 
-// IsUnknown reports whether nothing is known.
+// IsUnknown reports whether nothing is known about the value.
 func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
 
-// isBase reports whether the form is exactly the base.
+// isBase reports whether the value is exactly its base.
 func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
 
 // mostScale bounds scales and distances, so that no computation with forms overflows.
 const mostScale = 1 << 20
 
-// greatest returns the largest possible value if the base is less than bound; false if that is
-// unknown.
+// greatest returns the largest possible value if the base is less than bound. It returns false if
+// no largest value is known.
 func (n Form) greatest(bound uint64) (uint64, bool) {
 	switch {
 	case n.IsUnknown():
@@ -56,7 +56,7 @@ func (n Form) greatest(bound uint64) (uint64, bool) {
 	return 0, false
 }
 
-// loose returns a form without a base: the bound follows from the base's width.
+// loose returns a form of the same value without a base. Its bound follows from the base's width.
 func (n Form) loose() Form {
 	if g, ok := n.greatest(math.MaxUint64); ok && n.Base != nil {
 		return AtMost(g)
@@ -67,7 +67,7 @@ func (n Form) loose() Form {
 	return n
 }
 
-// Either is the form of a value that is one of the two.
+// Either returns a form that describes both values.
 func (n Form) Either(m Form) Form {
 	if n.Key != m.Key || n.Scale != m.Scale {
 		n, m = n.loose(), m.loose()
@@ -79,14 +79,14 @@ func (n Form) Either(m Form) Form {
 	return n
 }
 
-// Evaluator finds the forms of expressions. A user that relies on a base must ensure that the base
-// was less than bound when the packet locked the registers.
+// Evaluator finds the forms of expressions. It assumes that each base was less than Bound when the
+// packet locked the registers. The caller must ensure this.
 type Evaluator struct {
 	Bound uint64
 	Field func(bmv2json.FieldRef) Form
 }
 
-// OfField is the form of a field that has not changed since the packet got the registers.
+// OfField returns the form of a field that has not changed since the packet locked the registers.
 func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
 	if r.IsValidity() || r.Field.VL || ir.Wide(r.Field.Width) || r.Field.Signed {
 		return Unknown()
@@ -96,7 +96,8 @@ func OfField(lay *ir.Layout, r bmv2json.FieldRef) Form {
 		Limit: ir.Ones(r.Field.Width)}
 }
 
-// Assigned is the form of a field after an assignment of an expression, cut to the field's width.
+// Assigned returns the form of field f after an assignment of expression e, truncated to the
+// field's width.
 func (w Evaluator) Assigned(f *bmv2json.Field, e *bmv2json.Expr) Form {
 	if f.VL || f.Signed || ir.Wide(f.Width) {
 		return Unknown()
@@ -159,7 +160,8 @@ func (w Evaluator) Evaluate(e *bmv2json.Expr) Form {
 }
 
 func sum(a, b Form) Form {
-	if a.Key != b.Key { // the smaller one counts as an offset from the other
+	// With different bases, the smaller value counts as an offset from the larger one.
+	if a.Key != b.Key {
 		if b.Base != nil && a.loose().Most < b.loose().Most || a.Base == nil {
 			a, b = b, a
 		}
@@ -181,11 +183,11 @@ func times(a Form, k uint64) Form {
 	return a
 }
 
-// masked is what is known about n & k.
+// masked returns the form of n & k.
 func (w Evaluator) masked(n Form, k uint64) Form {
 	if k&(k+1) == 0 {
-		// If n is a base, the code below can make a base of the masked value. So n is kept as it is
-		// only if that does not rely on the bound of bases.
+		// If n is exactly a base, the code below can turn the masked value into a new base. So n
+		// stays as it is only if this does not rely on the bound of bases.
 		bound := w.Bound
 		if n.isBase() {
 			bound = math.MaxUint64

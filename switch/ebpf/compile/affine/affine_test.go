@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// TestNumbers computes the forms of expressions of fields, and compares them with the actual
-// values: the bounds must hold for all values of the fields.
+// TestNumbers compares the forms of expressions with the expressions' actual values. The bounds
+// must hold for all values of the fields.
 func TestNumbers(t *testing.T) {
 	h := &bmv2json.Header{Type: &bmv2json.HeaderType{}}
 	field := func(width int) *bmv2json.Expr {
@@ -31,7 +31,8 @@ func TestNumbers(t *testing.T) {
 		i := r.Field.Index
 		return Form{Base: []*bmv2json.Expr{a, b, small}[i], Key: names[i], Scale: 1, Limit: limits[i]}
 	}}
-	var value func(e *bmv2json.Expr, at []uint64) uint64 // of expressions that stay below 2^63
+	// computes expressions whose values stay below 2^63
+	var value func(e *bmv2json.Expr, at []uint64) uint64
 	value = func(e *bmv2json.Expr, at []uint64) uint64 {
 		switch e.Op {
 		case bmv2json.OpConst:
@@ -49,13 +50,14 @@ func TestNumbers(t *testing.T) {
 	word := func(e *bmv2json.Expr) *bmv2json.Expr { return op(and, e, num(1<<32-1)) }
 	for i, c := range []struct {
 		e     *bmv2json.Expr
-		scale uint64 // 0: no base
+		scale uint64 // 0 if there is no base
 		key   string
 		most  uint64
 	}{
 		{num(7), 0, "", 7},
 		{word(a), 1, "a", 0},
-		{op(and, a, num(0xfff)), 1, "a & 4095", 0}, // another base: a may be larger than the mask
+		// the masked value is another base, because a may be larger than the mask
+		{op(and, a, num(0xfff)), 1, "a & 4095", 0},
 		{op(shr, a, num(24)), 1, "a >> 24", 0},
 		{op(and, op(shr, a, num(24)), num(0xff)), 1, "a >> 24", 0},
 		{op(and, op(shr, a, num(8)), num(0xff)), 1, "a >> 8 & 255", 0},
@@ -63,7 +65,7 @@ func TestNumbers(t *testing.T) {
 		{word(op(add, word(op(shl, a, num(2))), small)), 4, "a", 3},
 		{word(op(add, small, word(op(shl, a, num(2))))), 4, "a", 3},
 		{op(add, op(mul, b, num(8)), op(and, a, num(7))), 8, "b", 7},
-		{op(and, op(shl, a, num(2)), num(0xff)), 0, "", 255}, // a mask that may change it
+		{op(and, op(shl, a, num(2)), num(0xff)), 0, "", 255}, // the mask may change the value
 		{op(and, op(add, a, num(1)), num(0xff)), 0, "", 255},
 		{op(add, op(shl, a, num(40)), small), 0, "", math.MaxUint64},
 		{op(bmv2json.OpSub, a, num(1)), 0, "", math.MaxUint64},

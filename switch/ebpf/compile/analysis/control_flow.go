@@ -31,8 +31,7 @@ func Nodes(p *bmv2json.Pipeline) (order []bmv2json.Node) {
 	return order
 }
 
-// Successors are the nodes that control may go to from a node; nil among them is the pipeline's
-// end.
+// Successors returns the nodes that can follow a node. A nil successor is the end of the pipeline.
 func Successors(n bmv2json.Node) []bmv2json.Node {
 	switch n := n.(type) {
 	case *bmv2json.Conditional:
@@ -48,7 +47,7 @@ func Successors(n bmv2json.Node) []bmv2json.Node {
 	return nil
 }
 
-// ActionsOf are the actions that a node may run.
+// ActionsOf returns the actions that a node may run.
 func ActionsOf(n bmv2json.Node) []*bmv2json.Action {
 	switch n := n.(type) {
 	case *bmv2json.ActionCall:
@@ -86,9 +85,10 @@ func WritesRegister(n bmv2json.Node) bool {
 	return false
 }
 
-// LockedNodes finds the nodes inside of the locked section.
+// LockedNodes returns the nodes inside the section in which a packet holds the registers' lock.
 func LockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
-	// before: the node or an earlier one may touch a register; after: the node or a later one may
+	// before[n] is set if n or an earlier node may access a register. after[n] is set if n or a
+	// later node may.
 	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{}
 	for _, n := range order {
 		before[n] = before[n] || TouchesRegister(n)

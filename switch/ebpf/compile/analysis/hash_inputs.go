@@ -4,7 +4,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// HeaderOfInput is the header that an input is, or is a field of; nil for a constant.
+// HeaderOfInput returns the header that is the input or that contains the input. It returns nil for
+// a constant.
 func HeaderOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
 	if in.Header != nil {
 		return in.Header
@@ -12,7 +13,8 @@ func HeaderOfInput(in *bmv2json.CalcInput) *bmv2json.Header {
 	return in.Field.Header
 }
 
-// NeededBy is the header that must be valid for an input to exist; nil: it always exists.
+// NeededBy returns the header that must be valid for an input to exist, or nil if the input always
+// exists.
 func NeededBy(in *bmv2json.CalcInput) *bmv2json.Header {
 	if h := HeaderOfInput(in); h != nil && !h.Metadata {
 		return h
@@ -20,7 +22,8 @@ func NeededBy(in *bmv2json.CalcInput) *bmv2json.Header {
 	return nil
 }
 
-// WidthOfInput is an input's width in bits; with a variable-length part, the largest width.
+// WidthOfInput returns an input's width in bits. For an input with a variable-length part, it
+// returns the largest width.
 func WidthOfInput(in *bmv2json.CalcInput) int {
 	if in.Header == nil {
 		return in.Width
@@ -32,7 +35,7 @@ func WidthOfInput(in *bmv2json.CalcInput) int {
 	return width
 }
 
-// VariableWidth reports whether an input's width is known only as the packet passes.
+// VariableWidth reports whether an input's width depends on the packet.
 func VariableWidth(in *bmv2json.CalcInput) bool {
 	if in.Header != nil {
 		return in.Header.Type.VL >= 0
@@ -41,7 +44,7 @@ func VariableWidth(in *bmv2json.CalcInput) bool {
 }
 
 // WithoutPayload returns the inputs other than the payload, and whether the payload is an input.
-// Wherever the payload is listed, it is hashed last, from the next whole byte on.
+// Wherever the payload is listed, it is hashed last, starting at the next whole byte.
 func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
 	for _, in := range k.Input {
 		if in.Payload {
@@ -53,8 +56,8 @@ func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, paylo
 	return inputs, payload
 }
 
-// FixedPlaces reports whether every bit of the inputs has a fixed place as soon as all of their
-// headers are valid; needed lists those headers.
+// FixedPlaces reports whether every bit of the inputs has a fixed position once all headers in
+// needed are valid.
 func FixedPlaces(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Header) {
 	ok = true
 	seen := map[*bmv2json.Header]bool{nil: true}
@@ -67,8 +70,8 @@ func FixedPlaces(inputs []bmv2json.CalcInput) (ok bool, needed []*bmv2json.Heade
 	return ok, needed
 }
 
-// AlignedPlaces reports whether every input, and the payload after them, begins at the same bit of
-// a unit whichever headers are valid.
+// AlignedPlaces reports whether each input, and the payload after the inputs, begins at the same
+// bit of a unit whichever headers are valid.
 func AlignedPlaces(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	bits, all := map[*bmv2json.Header]int{}, 0
 	settled := func(own *bmv2json.Header) bool {
@@ -93,7 +96,7 @@ func AlignedPlaces(inputs []bmv2json.CalcInput, payload bool, unit int) bool {
 	return !payload || settled(nil)
 }
 
-// InputBits is the largest total width of the inputs, in bits.
+// InputBits returns the largest total width of the inputs, in bits.
 func InputBits(inputs []bmv2json.CalcInput) (bits int) {
 	for i := range inputs {
 		if inputs[i].Header != nil {

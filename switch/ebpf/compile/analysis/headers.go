@@ -11,7 +11,7 @@ func HasVarbit(d *bmv2json.Deparser) bool {
 	return slices.ContainsFunc(d.Order, func(h *bmv2json.Header) bool { return h.Type.VL >= 0 })
 }
 
-// PossibleHeaders are all headers that a primitive may change whose first argument is e.
+// PossibleHeaders returns all headers that a primitive with the first argument e may change.
 func PossibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 	member := func(h *bmv2json.Header) {
 		if list = append(list, h); h.Union != nil {
@@ -38,8 +38,8 @@ func PossibleHeaders(e *bmv2json.Expr) (list []*bmv2json.Header) {
 	return list
 }
 
-// OnlyMoved finds the headers whose fields a program never examines, apart from their validity: it
-// only moves them between frame and registers.
+// OnlyMoved returns the headers whose fields a program only moves between frames and registers. The
+// program may examine their validity.
 func OnlyMoved(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	out := map[*bmv2json.Header]bool{}
 	for _, h := range prog.Headers {

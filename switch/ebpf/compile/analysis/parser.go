@@ -7,15 +7,16 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EarlyHeaders finds the headers that the parser may read or write before it has extracted them, or
-// may extract and invalidate again. Their fields are set to 0 when the parser begins. The fields of
-// other headers are set to 0 only if the parser ends without extracting them.
+// EarlyHeaders returns the headers that the parser may access before it has extracted them, or may
+// extract and then invalidate. Their fields are set to 0 when the parser begins. The fields of
+// other headers are set to 0 only if the parser ends without extracting the header.
 func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	early := map[*bmv2json.Header]bool{}
 	if len(prog.Parsers) == 0 || prog.Parsers[0].Init == nil {
 		return early
 	}
-	// The headers that every path to a state has extracted. The set only shrinks.
+	// extracted contains, for each state, the headers that every path to that state has extracted.
+	// These sets only shrink.
 	extracted := map[*bmv2json.ParseState]map[*bmv2json.Header]bool{prog.Parsers[0].Init: {}}
 	pending := []*bmv2json.ParseState{prog.Parsers[0].Init}
 	for len(pending) > 0 {
@@ -39,7 +40,8 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 					WalkExpr(e, see)
 				}
 			}
-			// A member of a union that is extracted makes another one invalid but keeps its fields.
+			// Extracting a member of a union makes the other members invalid, but they keep their
+			// fields.
 			if o.Header != nil && o.Header.Union != nil {
 				early[o.Header] = true
 			}
@@ -48,8 +50,8 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 					early[h] = true
 				}
 			}
-			// the elements of a stack are extracted one after the other; this analysis does not
-			// count them
+			// This analysis does not count the elements of a stack, which are extracted one after
+			// the other.
 			if o.Header != nil {
 				have[o.Header] = true
 			}
@@ -77,7 +79,7 @@ func EarlyHeaders(prog *bmv2json.Program) map[*bmv2json.Header]bool {
 	return early
 }
 
-// IsCycle reports whether a state can follow itself.
+// IsCycle reports whether control can return to a parser state.
 func IsCycle(s *bmv2json.ParseState) bool {
 	seen := map[*bmv2json.ParseState]bool{}
 	var reach func(*bmv2json.ParseState) bool
@@ -98,7 +100,8 @@ func IsCycle(s *bmv2json.ParseState) bool {
 	return reach(s)
 }
 
-// UnionMembers are the members that an extraction into the next union of a stack may fill.
+// UnionMembers returns the headers that may be filled when the parser extracts a member of the next
+// union of a stack.
 func UnionMembers(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
 	for _, u := range o.UnionStack.Unions {
 		list = append(list, u.Headers[o.UnionMember])
@@ -106,7 +109,7 @@ func UnionMembers(o *bmv2json.ParserOp) (list []*bmv2json.Header) {
 	return list
 }
 
-// ParserOperands are the expressions that a parser's operation computes.
+// ParserOperands returns the expressions that a parser operation computes.
 func ParserOperands(o *bmv2json.ParserOp) (out []ir.Operand) {
 	if o.Kind == bmv2json.ParserSet && o.Value.Op != bmv2json.OpLookahead {
 		out = append(out, ir.NewOperand(o.Value, ir.WordsOf(o.Dest.Width())))

@@ -5,10 +5,10 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Primitives has the types of each primitive's arguments: d data, b data or bool, l a place to
-// store a number, v a varbit field, h header, u header union, s stack, r register, c counter, k
-// calculation, m meter. It is also the list of supported primitives; docs/switch.md is generated
-// from it.
+// Primitives has the types of each primitive's arguments. The letters are d data, b data or bool, l
+// a place to store a number, v a varbit field, h header, u header union, s stack, r register, c
+// counter, k calculation, and m meter. The map is also the list of supported primitives, from which
+// docs/switch.md is generated.
 var Primitives = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
 	"assign_union": "uu", "assign_header_stack": "ss", "assign_union_stack": "ss",
@@ -25,9 +25,9 @@ var Primitives = map[string]string{
 	"execute_meter": "mdl", "generate_digest": "dd",
 }
 
-// CheckPrimitives refuses calls whose arguments do not fit their primitives; planning relies on
-// that. An unsupported primitive is refused only when it is translated, because its action may be
-// unused.
+// CheckPrimitives refuses calls of primitives with wrong arguments, because planning relies on
+// correct arguments. It does not refuse unsupported primitives, because their actions may be
+// unused. Translation refuses them.
 func CheckPrimitives(prog *bmv2json.Program) {
 	check := func(p *bmv2json.Primitive) {
 		if _, ok := Primitives[p.Op]; ok {
@@ -50,7 +50,7 @@ func CheckPrimitives(prog *bmv2json.Program) {
 	}
 }
 
-// CheckArgs refuses a call to an unsupported primitive, or with arguments that do not fit it.
+// CheckArgs refuses a call of an unsupported primitive or with wrong arguments.
 func CheckArgs(p *bmv2json.Primitive) {
 	types, ok := Primitives[p.Op]
 	if !ok {
@@ -94,7 +94,8 @@ func CheckArgs(p *bmv2json.Primitive) {
 	}
 }
 
-// AssignedCondition returns the condition if an assignment to a field converts one to a number.
+// AssignedCondition returns the condition if an assignment to a field converts a condition to a
+// number.
 func AssignedCondition(p *bmv2json.Primitive) (cond *bmv2json.Expr, ok bool) {
 	if p.Op != "assign" || p.Args[0].Op != bmv2json.OpField || ir.Wide(p.Args[0].Width) {
 		return nil, false
@@ -108,7 +109,7 @@ func AssignedCondition(p *bmv2json.Primitive) (cond *bmv2json.Expr, ok bool) {
 	return nil, false
 }
 
-// RegisterOf is the register that a primitive reads or writes, and the index.
+// RegisterOf returns the register that a primitive reads or writes, and the cell's index.
 func RegisterOf(q *bmv2json.Primitive) (r *bmv2json.Register, index *bmv2json.Expr, ok bool) {
 	switch {
 	case q.Op == "register_read" && len(q.Args) == 3:
@@ -119,8 +120,8 @@ func RegisterOf(q *bmv2json.Primitive) (r *bmv2json.Register, index *bmv2json.Ex
 	return nil, nil, false
 }
 
-// ComputedInSteps reports whether an expression is computed in steps of wide arithmetic, whose
-// values only exist once the statement has begun.
+// ComputedInSteps reports whether an expression needs steps of wide arithmetic. The values of these
+// steps exist only once the statement has begun.
 func ComputedInSteps(e *bmv2json.Expr) (found bool) {
 	ir.WideSteps(ir.NewOperand(e, 1), func(ir.Operand) { found = true })
 	return found

@@ -5,7 +5,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// RefusePriorities refuses a program that gives packets priorities, because this engine has no
+// RefusePriorities refuses a program that assigns priorities to packets, because this engine has no
 // priority queues.
 func RefusePriorities(prog *bmv2json.Program) {
 	priority := prog.FieldNamed("intrinsic_metadata", "priority")
@@ -41,8 +41,8 @@ func RefusePriorities(prog *bmv2json.Program) {
 	}
 }
 
-// StandardFields are the fields of v1model's standard metadata that the program has; the rest are
-// zero.
+// StandardFields are the fields of v1model's standard metadata. Fields that the program does not
+// have are zero.
 type StandardFields struct {
 	IngressPort, EgressSpec, EgressPort, InstanceType, PacketLength, IngressTime, EgressTime,
 	McastGroup, EgressRid, ChecksumError, ParserError,
@@ -52,8 +52,8 @@ type StandardFields struct {
 // StandardHeaders are the metadata that the engine fills or reads.
 var StandardHeaders = []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"}
 
-// FindStandardFields finds the fields of standard metadata in a program. In older programs some are
-// in other headers.
+// FindStandardFields finds a program's fields of standard metadata. In older programs, some of
+// these fields are in other headers.
 func FindStandardFields(p *bmv2json.Program) StandardFields {
 	find := func(name string, also ...string) bmv2json.FieldRef {
 		for _, h := range append([]string{"standard_metadata"}, also...) {

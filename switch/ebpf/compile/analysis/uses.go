@@ -4,7 +4,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// ReadFields are the fields that are read: single ones, and those of whole headers.
+// ReadFields is a set of fields that are read: single fields, and all fields of some headers.
 type ReadFields struct {
 	fields  map[bmv2json.FieldRef]bool
 	headers map[*bmv2json.Header]bool
@@ -14,7 +14,7 @@ type ReadFields struct {
 func (s ReadFields) Contains(r bmv2json.FieldRef) bool { return s.fields[r] || s.headers[r.Header] }
 
 // FieldsRead returns the fields that a program reads outside the tables, actions and conditions of
-// one pipeline. If without is nil, it returns all fields that the program reads.
+// the pipeline without. If without is nil, it returns all fields that the program reads.
 func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	out := ReadFields{map[bmv2json.FieldRef]bool{}, map[*bmv2json.Header]bool{}}
 	see := func(e *bmv2json.Expr) {
@@ -61,8 +61,8 @@ func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	return out
 }
 
-// visitor is called for everything that a program uses: each part of its expressions, primitives,
-// and named fields or headers.
+// visitor has functions that are called for everything that a program uses: the parts of its
+// expressions, its primitives, and its named fields and headers.
 type visitor struct {
 	expr      func(*bmv2json.Expr)
 	primitive func(*bmv2json.Primitive)
@@ -70,8 +70,8 @@ type visitor struct {
 	header    func(*bmv2json.Header)
 }
 
-// visitOutsidePipelines visits what parts outside the pipelines use, except for orders of headers:
-// parsers, calculations, selectors, checksums and lists.
+// visitOutsidePipelines calls u for what a program uses outside its pipelines: in parsers,
+// calculations, selectors, checksums and lists. It ignores the header orders of deparsers.
 func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	for _, q := range prog.Parsers {
 		for _, s := range q.States {
@@ -119,26 +119,26 @@ func visitOutsidePipelines(prog *bmv2json.Program, u visitor) {
 	}
 }
 
-// walkReads walks the arguments that a primitive reads; the first one of an assignment is only
-// written.
+// walkReads calls see for the arguments that a primitive reads. The first argument of an assignment
+// is only written, so walkReads skips it.
 func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	if q == nil {
 		return
 	}
 	args := q.Args
 	if len(args) > 0 && args[0].Op != bmv2json.OpField && args[0].Op != bmv2json.OpHeader {
-		WalkExpr(args[0], see) // the index of a stack's element
+		WalkExpr(args[0], see) // The index of a stack's element is still read.
 	}
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":
-		return // these primitives read no field of the header that is their argument
+		return // These primitives read no field of the header that is their argument.
 	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
 		"modify_field_rng_uniform":
 		args = args[min(1, len(args)):]
 	}
 	for _, a := range args {
 		WalkExpr(a, see)
-		if a.Op == bmv2json.OpHeader { // a header as a whole: all of its fields
+		if a.Op == bmv2json.OpHeader { // A header as a whole stands for all of its fields.
 			for _, f := range a.Header.Type.Fields {
 				see(&bmv2json.Expr{Op: bmv2json.OpField,
 					Field: bmv2json.FieldRef{Header: a.Header, Field: f}})
@@ -147,7 +147,7 @@ func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 }
 
-// WalkExpr calls see for an expression and all of its parts.
+// WalkExpr calls see for an expression and for all of its parts.
 func WalkExpr(e *bmv2json.Expr, see func(*bmv2json.Expr)) {
 	if e == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// runAction emits an action's primitives. exit is where the primitive "exit" goes.
+// runAction emits an action's primitives. exit is the label to which the primitive "exit" jumps.
 func (t *Control) runAction(a *bmv2json.Action, exit string) {
 	labels := make([]string, len(a.Primitives)+1)
 	for i := range labels {
@@ -35,7 +35,7 @@ func (t *Control) runAction(a *bmv2json.Action, exit string) {
 	t.Bind(labels[len(a.Primitives)])
 }
 
-// primitive emits one call.
+// primitive emits one call of a primitive.
 func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 	analysis.CheckArgs(p)
 	arg := p.Args
@@ -109,12 +109,12 @@ func (t *Control) primitive(p *bmv2json.Primitive, exit string) {
 			ir.Refuse(p.Path, "%s in a parser", p.Op)
 		}
 		t.delivery.EmitRequest(p)
-	default: // P4_14 arithmetic
+	default: // the arithmetic primitives of P4_14
 		t.AssignTo(t.PlaceOf(arg[0]), t.ArithmeticOf(p))
 	}
 }
 
-// assert drops a packet if a condition is false.
+// assert emits code that drops a packet if a condition is false.
 func (t *Control) assert(cond *bmv2json.Expr, exit string) {
 	ok, bad := t.NewLabel("ok"), t.NewLabel("bad")
 	t.Branch(t.Truth(cond), ok, bad, bad, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/tables"
 )
 
-// Control writes pipelines.
+// Control emits the code of pipelines.
 type Control struct {
 	*emit.Emitter
 	locks    *locking.Locks
@@ -22,11 +22,11 @@ type Control struct {
 	externs  *externs.Externs
 	tables   *tables.Tables
 	pipeline *pipelineState
-	Steps    []*paths.Step // the steps of ingress, if its paths have been found
+	Steps    []*paths.Step // the steps of ingress, if ingress is compiled path by path
 }
 
-// New makes the writer of a program's pipelines. It also writes the primitives that the parser
-// calls.
+// New returns the Control that emits a program's pipelines. It also emits the primitives that the
+// parser calls.
 func New(e *emit.Emitter, l *locking.Locks, hs *hashing.Hashes, d *delivery.Delivery,
 	h *headers.Headers) *Control {
 	x := externs.New(e, l, h)

@@ -1,5 +1,6 @@
-// Package control writes a pipeline, which P4 calls a control block: tables, conditions and
-// actions, in the order in which packets reach them. Ingress is written step by step if its paths
-// are known (steps.go), and other pipelines node by node (pipeline.go). Actions are in actions.go.
-// To measure a program in parts, marks are put between its nodes (timing_marks.go).
+// Package control emits the code of a pipeline, which P4 calls a control block: tables, conditions
+// and actions, in the order in which packets reach them. If the paths of ingress are known, it
+// emits ingress step by step (steps.go). It emits other pipelines node by node (pipeline.go).
+// Actions are in actions.go. Marks between nodes allow the parts of a program to be measured
+// (timing_marks.go).
 package control

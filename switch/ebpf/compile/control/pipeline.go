@@ -9,30 +9,31 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// The control flow of a pipeline is a graph of tables and conditions without cycles; each node
-// becomes code once, at a label.
+// The control flow of a pipeline is an acyclic graph of tables and conditions. Each node becomes
+// code once, at a label.
 //
-// Registers are shared by packets on several CPUs. In BMv2 one thread runs all of ingress, so a
+// Packets on several CPUs share the registers. In BMv2 one thread runs all of ingress, so a
 // packet's operations on registers in ingress are done before the next packet comes. In this engine
-// a lock has that effect. It is held from the first node that touches a register to the last on the
-// packet's path: a node is inside if a register may have been touched before it (or is in it) and
-// may be touched after it (or in it). Every edge into the inside takes the lock, and every edge out
-// releases it. Since no path comes back in, a packet takes it once at most. Packets that touch no
-// register never take it. A program that is compiled by its paths may have many locks instead
-// (package locking).
+// a lock has the same effect. A packet holds it from the first node on its path that touches a
+// register to the last. A node is inside the locked section if a register may be touched in it or
+// before it, and also in it or after it. Every edge into the section takes the lock, and every edge
+// out of it releases the lock. No path comes back into the section, so a packet takes the lock once
+// at most. Packets that touch no register never take it. A program that is compiled path by path
+// may have many locks instead (package locking).
 //
-// Egress has a section of its own: a packet's ingress and egress are not one step in BMv2 either.
-// Meters have a lock of their own, as in BMv2, held only while one is used (externs/meter.go).
-// Otherwise a program that uses a meter early would hold the registers' lock for everything that
-// follows. A packet that takes both locks takes the registers' lock first.
+// Egress has a locked section of its own, because a packet's ingress and egress are separate steps
+// in BMv2, too. Meters have a lock of their own, as in BMv2, which a packet holds only while it
+// uses a meter (externs/meter.go). Otherwise a program that uses a meter early would hold the
+// registers' lock for everything that follows. A packet that takes both locks takes the registers'
+// lock first.
 
-// pipelineState is the pipeline that is being translated.
+// pipelineState describes the pipeline that is being translated.
 type pipelineState struct {
 	end    string
 	inside map[bmv2json.Node]bool
 }
 
-// RunPipeline emits a pipeline. Control leaves it at its end.
+// RunPipeline emits a pipeline. After the emitted code, the pipeline has ended.
 func (t *Control) RunPipeline(name string) {
 	p := t.Prog.Pipeline(name)
 	if p == nil {
@@ -54,11 +55,12 @@ func (t *Control) RunPipeline(name string) {
 		return name + "." + n.NodeName()
 	}
 	inside := t.pipeline.inside
-	// An edge that crosses the section's border has code of its own. An inside node that a register
-	// may be touched before can still be entered from outside.
+	// edge is an edge across the border of the locked section, which has its own code. The
+	// destination can be an inside node that is also reachable from inside, after a register was
+	// touched.
 	type edge struct {
 		to bmv2json.Node
-		in bool // true: the edge takes the lock; false: it releases the lock
+		in bool // true if the edge takes the lock, false if it releases the lock
 	}
 	edges := map[edge]string{}
 	var pending []edge
@@ -100,7 +102,8 @@ func (t *Control) RunPipeline(name string) {
 		}
 		t.Jump(label(e.to))
 	}
-	// exit may be called anywhere, so whether the lock is held is known only at run time.
+	// The program may exit anywhere, so only a run-time check can tell whether the packet holds the
+	// lock.
 	t.Bind(t.pipeline.end)
 	if anyLock {
 		free := t.NewLabel("free")
@@ -112,8 +115,8 @@ func (t *Control) RunPipeline(name string) {
 	t.Bind(label(nil))
 }
 
-// emitNode emits one node. toward is the label of the edge to another node; following is that of
-// the node that is emitted next.
+// emitNode emits one node. toward returns the label of the edge to another node. following is the
+// label of the node that is emitted next.
 func (t *Control) emitNode(n bmv2json.Node, following string, toward func(bmv2json.Node) string) {
 	switch n := n.(type) {
 	case *bmv2json.Conditional:

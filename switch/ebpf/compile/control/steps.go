@@ -11,24 +11,24 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// stepWriter writes steps.
+// stepWriter emits the steps of a pipeline.
 type stepWriter struct {
 	*Control
 	labels map[*paths.Step]string
-	// the edges across the border of the locked section; each has its own code
+	// edges across the border of the locked section; each edge has its own code
 	edges     map[stepEdge]string
 	crossings []stepEdge
 }
 
-// stepEdge is an edge to a step from a step inside or outside of the locked section.
+// stepEdge is an edge to a step. Its origin is inside or outside the locked section.
 type stepEdge struct {
 	inside bool
 	to     *paths.Step
 }
 
-// emitSteps emits a pipeline whose paths have been found. As in RunPipeline, control leaves it at
-// its end, and edges across the border of the locked section take or release the registers' lock.
-// Here each step is wholly inside or outside of the section.
+// emitSteps emits a pipeline that is compiled path by path. After the emitted code, the pipeline
+// has ended, as in RunPipeline. Edges across the border of the locked section take or release the
+// registers' lock. Each step is completely inside or outside the section.
 func (t *Control) emitSteps(name string, order []*paths.Step) {
 	w := &stepWriter{t, map[*paths.Step]string{}, map[stepEdge]string{}, nil}
 	for _, s := range order {
@@ -65,7 +65,7 @@ func (t *Control) emitSteps(name string, order []*paths.Step) {
 	t.Bind(name + ".end")
 }
 
-// toward is the label of the edge to a step.
+// toward returns the label of the edge to a step.
 func (w *stepWriter) toward(inside bool, to *paths.Step) string {
 	if inside == to.Inside {
 		return w.labels[to]
@@ -78,7 +78,8 @@ func (w *stepWriter) toward(inside bool, to *paths.Step) string {
 	return w.edges[e]
 }
 
-// cross takes the lock if the step is inside the locked section, and otherwise releases it.
+// cross emits code that takes the lock if the step is inside the locked section, and otherwise
+// releases it.
 func (w *stepWriter) cross(to *paths.Step) {
 	if to.Inside {
 		w.locks.LockInside(to)
@@ -87,8 +88,8 @@ func (w *stepWriter) cross(to *paths.Step) {
 	}
 }
 
-// emit emits a step, and reports whether it continues with a single edge that is still to be
-// written. The code of the step following comes right after it.
+// emit emits a step. The code of the step following comes right after it. emit returns true if the
+// caller must still emit the step's only outgoing edge.
 func (w *stepWriter) emit(name string, s, following *paths.Step) (goesOn bool) {
 	switch s.Kind {
 	case paths.StepEnd:
@@ -145,7 +146,7 @@ func (w *stepWriter) emitWayOn(s, following *paths.Step) {
 	w.Jump(w.toward(s.Inside, to))
 }
 
-// emitLookup emits a table whose outcomes are steps.
+// emitLookup emits a table lookup whose outcomes are steps.
 func (t *Control) emitLookup(s *paths.Step, toward func(bool, *paths.Step) string) {
 	o, tp := s.Table, s.Table.Plan
 	to := func(s2 *paths.Step) string { return toward(s.Inside, s2) }
@@ -178,8 +179,8 @@ func (t *Control) emitLookup(s *paths.Step, toward func(bool, *paths.Step) strin
 	t.dispatch(tp, o.Missed, to)
 }
 
-// dispatch goes to the step of the action that a table's word names. The word is in Entry or, for a
-// table with slots, in PHVAction.
+// dispatch emits a jump to the step of the action that an entry word names. The word is in Entry
+// or, for a table with slots, in PHVAction.
 func (t *Control) dispatch(tp *memory.TablePlan, steps []*paths.Step, to func(*paths.Step) string) {
 	if len(steps) == 0 {
 		t.Jump(t.pipeline.end)

@@ -8,17 +8,17 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// tableWriter writes a table: lookup, action, and where to continue.
+// tableWriter emits a table: the lookup, the actions, and the jumps to the next nodes.
 type tableWriter struct {
 	*Control
 	plan *memory.TablePlan
 	src  *bmv2json.Table
-	next func(bmv2json.Node) // continues with a node
+	next func(bmv2json.Node) // emits a jump to a node
 	miss string              // label for packets that match no entry
 	run  string              // label at which an entry's action begins
 }
 
-// applyTable emits a table.
+// applyTable emits a table: the lookup and the actions.
 func (t *Control) applyTable(tp *memory.TablePlan, next func(bmv2json.Node)) {
 	w := &tableWriter{t, tp, tp.Source, next, t.NewLabel("miss"), t.NewLabel("run")}
 	t.ReadTimeFor(tp)
@@ -45,7 +45,7 @@ func (t *Control) applyTable(tp *memory.TablePlan, next func(bmv2json.Node)) {
 	w.actions()
 }
 
-// constantDefault runs the default action that is fixed in the program.
+// constantDefault emits the default action that the program fixes.
 func (w *tableWriter) constantDefault() {
 	w.Constants = w.src.Default.Params
 	if w.Constants == nil {
@@ -60,7 +60,8 @@ func (w *tableWriter) constantDefault() {
 	w.next(w.withoutEntry())
 }
 
-// defaultEntry leads to the action of the default entry, if there is one.
+// defaultEntry emits code that loads the default entry and runs its action, if there is a default
+// entry.
 func (w *tableWriter) defaultEntry() {
 	w.StateAddress(asm.R1, w.plan.Default)
 	w.Load(code.Entry, asm.R1, 0, 8)
@@ -74,7 +75,7 @@ func (w *tableWriter) defaultEntry() {
 	}
 }
 
-// withoutEntry is the node that follows if there is not even a default entry.
+// withoutEntry returns the node that follows a miss if the table has no default entry.
 func (w *tableWriter) withoutEntry() bmv2json.Node {
 	if w.src.HitMiss {
 		return w.src.Miss
@@ -82,7 +83,7 @@ func (w *tableWriter) withoutEntry() bmv2json.Node {
 	return w.src.BaseDefaultNext
 }
 
-// actions runs the action that an entry names.
+// actions emits the action that the entry names.
 func (w *tableWriter) actions() {
 	w.Bind(w.run)
 	if !w.plan.Inline {
@@ -104,9 +105,9 @@ func (w *tableWriter) actions() {
 		w.afterAction(i)
 		w.Bind(other)
 	}
-	w.Jump(w.pipeline.end) // a table without actions
+	w.Jump(w.pipeline.end) // The table has no actions.
 	if w.src.Kind == bmv2json.TableIndirectWS {
-		w.Bind(w.run + ".empty") // an empty group does nothing
+		w.Bind(w.run + ".empty") // An empty group of an action selector does nothing.
 		if w.src.HitMiss {
 			w.ifHit()
 		}
@@ -114,7 +115,7 @@ func (w *tableWriter) actions() {
 	}
 }
 
-// afterAction continues after an action of an entry.
+// afterAction emits the jump to the next node after action number i.
 func (w *tableWriter) afterAction(i int) {
 	if !w.src.HitMiss {
 		w.next(w.src.Next[i])
@@ -126,7 +127,7 @@ func (w *tableWriter) afterAction(i int) {
 	w.next(w.src.Miss)
 }
 
-// ifHit continues with the table's node for a hit, if the table was hit.
+// ifHit emits a jump to the table's node for a hit, if the packet hit the table.
 func (w *tableWriter) ifHit() {
 	missed := w.NewLabel("missed")
 	w.Load(asm.R1, code.PHV, memory.PHVHit, 1)

@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// MarkEntry is the mark before the PHV exists.
+// MarkEntry is the timing mark at the program's start, before the PHV exists.
 const MarkEntry = "(the frame is there)"
 
-// PutMark puts a mark here, between two nodes. Only the registers PHV and Ctx are in use there, and
-// in the parser also Entry and Temp.
+// PutMark emits a timing mark between two nodes. There, only the registers PHV and Ctx are in use,
+// and in the parser also Entry and Temp.
 func (t *Control) PutMark(name string) {
 	p := t.Maps.Timing
 	if p == nil {

@@ -2,8 +2,8 @@ package delivery
 
 import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 
-// Delivery writes the code that delivers frames.
+// Delivery emits the code that delivers frames.
 type Delivery struct{ *emit.Emitter }
 
-// New makes the writer of a program's delivery.
+// New returns the Delivery that emits a program's delivery code.
 func New(e *emit.Emitter) *Delivery { return &Delivery{e} }

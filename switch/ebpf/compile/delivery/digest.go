@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// GenerateDigest emits the primitive. The last named list is the one that is sent.
+// GenerateDigest emits the primitive generate_digest. If a program runs it several times, the last
+// named list is sent.
 func (t *Delivery) GenerateDigest(p *bmv2json.Primitive) {
 	id := p.Args[1]
 	if id.Op == bmv2json.OpConst && (!id.Const.IsInt64() ||
@@ -19,14 +20,15 @@ func (t *Delivery) GenerateDigest(p *bmv2json.Primitive) {
 	t.Store(code.PHV, t.Digest, t.Compute(ir.And(t.Index(id), ir.Const(0xffff)), 0), 2)
 }
 
-// StartDigest clears a packet's request for a digest.
+// StartDigest emits code that clears a packet's request for a digest.
 func (t *Delivery) StartDigest() {
 	if t.Digest != 0 {
 		t.StoreConstant(code.PHV, t.Digest, 0, 2)
 	}
 }
 
-// sendDigest sends the digest that ingress has requested. It uses all registers but PHV and Ctx.
+// sendDigest emits code that sends the digest that ingress requested. It uses all registers but PHV
+// and Ctx.
 func (t *Delivery) sendDigest() {
 	if t.Digest == 0 {
 		return

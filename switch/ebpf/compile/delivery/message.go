@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// EmitMessage emits a log_msg. It keeps Entry.
+// EmitMessage emits the primitive log_msg. The code keeps Entry.
 func (t *Delivery) EmitMessage(q *bmv2json.Primitive) {
 	number := -1
 	for i, m := range t.Messages {

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// LoadPacketOut replaces a frame from the CPU port by the one that PacketOut has put into the map.
-// The port is in R3. It uses all registers but PHV and Ctx.
+// LoadPacketOut emits code that replaces a frame from the CPU port by the frame that PacketOut put
+// into the map. The port is in R3. The code uses all registers but PHV and Ctx.
 func (t *Delivery) LoadPacketOut(drop string) {
 	if t.CPUPort == 0 {
 		return

@@ -26,9 +26,10 @@ import (
 // requests has no code for them.
 
 const (
-	maxPasses = 4096 // how often a packet may come back; the same as in the interpreter
+	// how often a packet may pass the program again; the interpreter has the same limit
+	maxPasses = 4096
 
-	// Kinds of slots, besides those of xdp_to_tc.go.
+	// Kinds of slots, in addition to those in xdp_to_tc.go.
 	reinjectCloneIngress = 16
 	reinjectCloneEgress  = 17
 	reinjectResubmit     = 18
@@ -44,7 +45,7 @@ const (
 	cloneIngressFlag = 1 // BPF_F_INGRESS
 )
 
-// ClearRequests clears a packet's requests, but not the count of its passes.
+// ClearRequests emits code that clears a packet's requests, but not the count of its passes.
 func (t *Delivery) ClearRequests() {
 	q := &t.Requests
 	if !q.Any() {
@@ -52,12 +53,13 @@ func (t *Delivery) ClearRequests() {
 	}
 	t.StoreConstant(code.PHV, q.Session, 0, 4)
 	t.StoreConstant(code.PHV, q.Cut, memory.NoCut, 4)
-	t.StoreConstant(code.PHV, q.List, 0, 4) // this also clears Resubmit
+	t.StoreConstant(code.PHV, q.List, 0, 4) // this store also clears Resubmit
 	t.StoreConstant(code.PHV, q.Recirc, 0, 2)
 	t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 }
 
-// StartRequests clears the requests, and the count of passes, of a packet that has just arrived.
+// StartRequests emits code that clears the requests and the count of passes of a packet that has
+// just arrived.
 func (t *Delivery) StartRequests() {
 	if t.Requests.Any() {
 		t.ClearRequests()
@@ -66,7 +68,7 @@ func (t *Delivery) StartRequests() {
 	}
 }
 
-// EmitRequest emits a primitive that makes a request.
+// EmitRequest emits a primitive that requests a clone, resubmission, recirculation or truncation.
 func (t *Delivery) EmitRequest(p *bmv2json.Primitive) {
 	q, arg := &t.Requests, p.Args
 	number := func(e *bmv2json.Expr, mask uint64) asm.Register {
@@ -101,8 +103,8 @@ func (t *Delivery) checkFieldList(e *bmv2json.Expr) {
 	}
 }
 
-// AfterRequests follows ingress: it makes the packet's clone, and sends its digest. A packet to be
-// resubmitted ends here.
+// AfterRequests emits the code after ingress that makes the packet's clone and sends its digest. If
+// the packet is resubmitted, this pass ends here.
 func (t *Delivery) AfterRequests() {
 	q := &t.Requests
 	reinjects := q.Reinjects() && !t.Captured
@@ -120,8 +122,8 @@ func (t *Delivery) AfterRequests() {
 		t.Emit(asm.JEq.Imm(asm.R1, 0, none))
 		t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 		t.reinject(reinjectCloneIngress)
-		// The clone leaves first, as in BMv2. The packet itself is reinjected after it or, if that
-		// fails, continues here.
+		// The clone leaves first, as in BMv2. The packet itself is reinjected after the clone or,
+		// if that fails, continues here.
 		here := t.NewLabel("here")
 		t.tryReinject(reinjectOriginal, here)
 		t.Jump("ingress.drop")
@@ -139,8 +141,8 @@ func (t *Delivery) AfterRequests() {
 	}
 }
 
-// reinject puts a copy of the frame in front of the port again, with the PHV in a slot. If that is
-// impossible, the copy is lost and counted. It uses all registers but PHV and Ctx.
+// reinject emits code that puts a copy of the frame in front of the port again, with the PHV in a
+// slot. If that fails, the code counts the copy as lost. It uses all registers but PHV and Ctx.
 func (t *Delivery) reinject(kind int32) {
 	lost, done := t.NewLabel("lost"), t.NewLabel("back")
 	t.tryReinject(kind, lost)
@@ -150,18 +152,18 @@ func (t *Delivery) reinject(kind int32) {
 	t.Bind(done)
 }
 
-// tryReinject is reinject, except that it goes to failed if reinjection is impossible.
+// tryReinject emits the same code as reinject, but jumps to failed if reinjection is impossible.
 func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Load(asm.R1, code.PHV, t.Requests.Passes, 4)
 	t.Emit(asm.JGE.Imm(asm.R1, maxPasses, failed), asm.Add.Imm(asm.R1, 1))
 	t.Store(code.PHV, t.Requests.Passes, asm.R1, 4)
 	t.fillSlot(kind, failed)
-	// The number becomes a mark that no other program uses, and that is never 0.
+	// The slot's number becomes a mark that no other program uses and that is never 0.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry))
 	t.maskSlot(asm.R1)
 	t.Store(code.Ctx, emit.SKBMark, asm.R1, 4)
-	// Send it back to the port it arrived at. A frame from the controller has no such port and goes
-	// to any.
+	// The frame goes back to the port where it arrived. A frame from the controller has no such
+	// port and goes to any port.
 	port, own := t.NewLabel("port"), t.NewLabel("own")
 	t.Load(asm.R2, code.Ctx, emit.SKBIfindex, 4)
 	t.Emit(asm.JNE.Imm(asm.R2, 1, own))
@@ -179,17 +181,19 @@ func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// maskSlot turns the low 31 bits of a slot's number into a mark, or a mark back into these bits.
+// maskSlot emits code that turns the low 31 bits of a slot's number into a frame mark, or a frame
+// mark back into these bits.
 func (t *Delivery) maskSlot(r asm.Register) {
 	t.Emit(asm.Xor.Imm(r, int32(t.Maps.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
 		asm.Or.Imm32(r, -1<<31))
 }
 
-// ResumeReinjected is the beginning of tc if packets come back. A frame with the mark of a slot
-// continues at one of three labels, any other frame after this code. At copies and ended, its PHV
-// is restored. At parse, the frame is yet to be parsed: the slot at Temp has the sender's PHV,
-// Entry its kind, and the PHV only the port and the number of passes. If the program clones
-// nothing, only parse is used, and the label copies need not exist.
+// ResumeReinjected emits the beginning of tc for programs in which packets return. A frame with the
+// mark of a slot continues at one of three labels. Any other frame continues after this code. At
+// copies and ended, the packet's PHV is restored. At parse, the frame must still be parsed. There,
+// Temp points to the slot with the sender's PHV, Entry is the slot's kind, and the PHV has only the
+// port and the number of passes. If the program clones nothing, only parse is used, and the label
+// copies need not exist.
 func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
 		t.NewLabel("rest")
@@ -204,7 +208,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, memory.SlotKind, 4)
-	// a frame with a metadata cookie is restored by ResumeFromXDP
+	// Lower kinds belong to frames with a metadata cookie, which ResumeFromXDP restores.
 	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain))
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy),
 		code.Atomic(asm.CmpXchg, code.Temp, asm.R2, memory.SlotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
@@ -228,14 +232,15 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Jump(parse)
 
 	if t.Requests.Clones {
-		// A clone of the packet after egress: its PHV has only the metadata of the field list.
+		// This is a clone of a packet after egress. Its PHV has only the metadata of the field
+		// list.
 		t.Bind(egressClone)
 		t.readSlot()
 		t.restoreFieldList(instanceEgressClone, t.Requests.List)
 		t.RestoreTags("ingress.drop")
 		t.Jump(copies)
 
-		// The original of a clone, after ingress.
+		// This is the original packet, after its clone was made in ingress.
 		t.Bind(rest)
 		t.readSlot()
 		t.freeSlot()
@@ -245,11 +250,12 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Bind(plain)
 }
 
-// SlotOnStack is the place on the stack for the slot's address while the packet is parsed again.
+// SlotOnStack is the stack offset that holds the slot's address while the packet is parsed again.
 const SlotOnStack = -64
 
-// restoreFieldList clears the metadata except for the fields of a field list, sets the instance
-// type, and frees the slot (at Temp). The slot's PHV has the list's number at offset list.
+// restoreFieldList emits code that clears the metadata except for the fields of a field list, sets
+// the instance type, and frees the slot at Temp. The number of the field list is in the slot's PHV
+// at offset list.
 func (t *Delivery) restoreFieldList(instance uint32, list int) {
 	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
 	t.restoreFields(list)
@@ -257,7 +263,7 @@ func (t *Delivery) restoreFieldList(instance uint32, list int) {
 	t.freeSlot()
 }
 
-// readSlot copies the PHV out of the slot at Temp.
+// readSlot emits code that copies the PHV from the slot at Temp.
 func (t *Delivery) readSlot() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, int32(t.PHVBytes)),
 		asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Imm(asm.R3, memory.SlotPHV))
@@ -269,8 +275,8 @@ func (t *Delivery) freeSlot() {
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 }
 
-// restoreFields copies the fields of a list from the slot at Temp. The list is known only at run
-// time.
+// restoreFields emits code that copies the fields of a field list from the slot at Temp. The list
+// is known only at run time.
 func (t *Delivery) restoreFields(list int) {
 	for _, l := range t.Prog.FieldLists {
 		other := t.NewLabel("list")
@@ -291,7 +297,8 @@ func (t *Delivery) restoreFields(list int) {
 	}
 }
 
-// BeforeParsing sets the initial state of a packet that is parsed again, before the parser runs.
+// BeforeParsing emits code that sets the initial state of a packet that is parsed again. It runs
+// before the parser.
 func (t *Delivery) BeforeParsing() {
 	plain, back := t.NewLabel("first"), t.NewLabel("cameBack")
 	t.Load(asm.R1, asm.R10, SlotOnStack, 8)
@@ -302,7 +309,7 @@ func (t *Delivery) BeforeParsing() {
 	if t.Requests.Clones {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
-	t.SetStandardConstant(t.Std.IngressPort, 0) // cleared, unless a list contains it
+	t.SetStandardConstant(t.Std.IngressPort, 0) // The port is 0 unless a field list contains it.
 	t.FieldIf(t.Std.IngressTime, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, 0, p.Size) })
 	if t.Requests.Returns {
 		recirculated := t.NewLabel("recirculated")
@@ -321,7 +328,8 @@ func (t *Delivery) BeforeParsing() {
 	t.Bind(plain)
 }
 
-// AfterParsing sends an ingress clone, which is parsed again, on to egress.
+// AfterParsing emits code that sends an ingress clone on to egress after the clone has been parsed
+// again.
 func (t *Delivery) AfterParsing(copies string) {
 	if !t.Requests.Clones {
 		return
@@ -338,8 +346,8 @@ func (t *Delivery) AfterParsing(copies string) {
 	t.Bind(on)
 }
 
-// AfterEgressPipeline makes the clone that egress requested. At XDP the packet continues at tc if
-// egress requested anything.
+// AfterEgressPipeline emits code that makes the clone that egress requested. At XDP, a packet for
+// which egress requested anything continues at tc.
 func (t *Delivery) AfterEgressPipeline() {
 	q := &t.Requests
 	if !q.Reinjects() || t.Captured {
@@ -364,7 +372,7 @@ func (t *Delivery) AfterEgressPipeline() {
 	}
 }
 
-// AfterDeparsing ends a packet that is recirculated.
+// AfterDeparsing emits code that ends this pass of a packet that is recirculated.
 func (t *Delivery) AfterDeparsing(drop string) {
 	q := &t.Requests
 	if !q.Returns || t.Captured || t.Hook == emit.XDP {

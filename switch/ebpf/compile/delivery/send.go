@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// SendFrame sends the frame to the port in egress_port: the controller, or an interface. If copied
-// is set, it sends a copy and the program continues with the frame. Otherwise it hands the frame
-// itself over, which ends the program.
+// SendFrame emits code that sends the frame to the port in egress_port: the controller or an
+// interface. If copied is set, the code sends a copy, and the program continues with the frame.
+// Otherwise the code sends the frame itself, and the program ends.
 func (t *Delivery) SendFrame(copied bool) {
 	done, toPort, uncut := t.NewLabel("sent"), t.NewLabel("port"), t.NewLabel("uncut")
 	end := func() {
@@ -62,7 +62,7 @@ func (t *Delivery) SendFrame(copied bool) {
 		end()
 		return
 	}
-	// A packet-out runs without a device that could carry out a redirect.
+	// A packet-out runs without a device that could execute a redirect.
 	received := t.NewLabel("received")
 	t.Load(asm.R1, code.PHV, memory.PHVPort, 4)
 	t.Emit(asm.JNE.Imm(asm.R1, int32(t.CPUPort), received))
@@ -75,8 +75,9 @@ func (t *Delivery) SendFrame(copied bool) {
 	end()
 }
 
-// sendFromXDP sends the frame to the port in R8: back through its own interface, through another
-// one that accepts frames from XDP, or through tc.
+// sendFromXDP emits code that sends the frame to the port in R8. The frame leaves through the
+// interface on which it arrived, through another interface that accepts frames from XDP, or through
+// tc.
 func (t *Delivery) sendFromXDP(nowhere string) {
 	other, up := t.NewLabel("other"), t.NewLabel("up")
 	t.Emit(asm.JGE.Imm(asm.R8, memory.MaxPorts, nowhere), asm.LSh.Imm(asm.R8, 2),
@@ -108,7 +109,8 @@ func (t *Delivery) loadEgressPort(dst asm.Register) {
 	t.Load(dst, code.PHV, egress.Off, egress.Size)
 }
 
-// TapFrame copies the frame to the tap, if there is one. It uses all registers but PHV and Ctx.
+// TapFrame emits code that copies the frame to the tap, if there is one. It uses all registers but
+// PHV and Ctx.
 func (t *Delivery) TapFrame(direction int32, port func(dst asm.Register)) {
 	if t.Maps.Tap == 0 {
 		return
@@ -124,8 +126,9 @@ func (t *Delivery) TapFrame(direction int32, port func(dst asm.Register)) {
 	}, memory.TapHeader)
 }
 
-// sendToRing puts the frame into a ring, from which the process takes packet-ins or the tap's
-// frames, preceded by `before` bytes that `first` writes at R0. It is lost if the ring is full.
+// sendToRing emits code that puts the frame into a ring from which the process takes packet-ins or
+// the tap's frames. The code of first writes `before` bytes in front of the frame, at R0. If the
+// ring is full, the frame is lost.
 func (t *Delivery) sendToRing(ring int, first func(), before int) {
 	no := t.NewLabel("lost")
 	t.StoreConstant(asm.R10, -4, 0, 4)

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// truncateFrame limits the frame to the requested length. If the frame is needed again (copied),
-// restore puts back the bytes that were cut off.
+// truncateFrame emits code that limits the frame to the requested length. If copied is set, the
+// frame is needed again, and restore emits code that puts back the bytes that were cut off.
 func (t *Delivery) truncateFrame(copied bool, drop string) (restore func()) {
 	q := &t.Requests
 	if !q.Any() {
@@ -43,16 +43,17 @@ func (t *Delivery) truncateFrame(copied bool, drop string) (restore func()) {
 	return func() { t.restoreLength(copied) }
 }
 
-// wantedOnStack is the stack slot of the length to which CutTail cuts.
+// wantedOnStack is the stack offset of the length to which CutTail shortens the frame.
 const wantedOnStack = -80
 
-// leastLengths are the offsets of transport headers in frames: after IPv4 and after IPv6, each
-// without and with a tag, and after IPv4 with all options.
+// leastLengths are the offsets of transport headers in frames. They follow IPv4 and IPv6 headers,
+// each without and with a tag, and an IPv4 header with all options.
 var leastLengths = []int32{34, 38, 54, 58, 74}
 
-// CutTail makes the frame at tc R2 bytes long. The kernel cuts no frame below the start of its
-// transport header, which the sender (even a packet socket) has recorded. Such a frame keeps that
-// length and is filled with zeros after the requested end, as Ethernet pads short frames.
+// CutTail emits code that makes the frame at tc R2 bytes long. The kernel does not cut a frame
+// below the start of its transport header, which the sender (even a packet socket) has recorded.
+// Such a frame keeps that length, and zeros fill the bytes after the requested end, as in
+// Ethernet's padding of short frames.
 func (t *Delivery) CutTail(drop string) {
 	done := t.NewLabel("cut")
 	t.Store(asm.R10, wantedOnStack, asm.R2, 8)
@@ -82,7 +83,8 @@ func (t *Delivery) CutTail(drop string) {
 	t.Bind(done)
 }
 
-// lengthOnStack is the stack slot of the frame's length before it was cut; 0 if it was not.
+// lengthOnStack is the stack offset of the frame's length before it was cut. The value is 0 if the
+// frame was not cut.
 const lengthOnStack = -72
 
 func (t *Delivery) restoreLength(tail bool) {
@@ -100,8 +102,9 @@ func (t *Delivery) restoreLength(tail bool) {
 	t.Bind(whole)
 }
 
-// moveTail copies the cut-off bytes from the frame to a separate buffer, or back. The usual buffer
-// is not free, because frames to the controller or the tap pass through it.
+// moveTail emits code that copies the cut-off bytes from the frame to a separate buffer, or back.
+// It cannot use the usual buffer, because frames to the controller or the tap pass through that
+// buffer.
 func (t *Delivery) moveTail(off bool, failed string) {
 	t.StoreConstant(asm.R10, -4, memory.BufferOfTail, 4)
 	t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),

@@ -7,13 +7,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// RestoreTags puts back the 802.1Q tags that the kernel has removed from the frame on its way to
-// tc, so that the program sees the frame as it was on the wire.
+// RestoreTags emits code that puts back the 802.1Q tags that the kernel removed from the frame on
+// its way to tc. The program then sees the frame as it was on the wire.
 func (t *Delivery) RestoreTags(drop string) {
 	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
-	const tags, addresses = -24, -40 // on the stack
+	const tags, addresses = -24, -40 // offsets on the stack
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
-	for i := range 2 { // popping a tag makes the kernel take the next tag out of the frame
+	for i := range 2 { // Popping a tag makes the kernel remove the next tag from the frame.
 		t.Load(asm.R1, code.Ctx, emit.SKBVLANPresent, 4)
 		if i == 0 {
 			t.Emit(asm.JEq.Imm(asm.R1, 0, none))
@@ -30,7 +30,7 @@ func (t *Delivery) RestoreTags(drop string) {
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Temp, 4))
 	}
 	t.Load(asm.R1, code.Ctx, emit.SKBVLANPresent, 4)
-	t.Emit(asm.JNE.Imm(asm.R1, 0, drop)) // there is a third tag
+	t.Emit(asm.JNE.Imm(asm.R1, 0, drop)) // a frame with a third tag is dropped
 	t.Bind(done)
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
 	t.Call(asm.FnSkbChangeHead)

@@ -25,27 +25,27 @@ import (
 // packet's operations on registers and counters at XDP are done; tc continues after them and never
 // repeats them.
 const (
-	// A metadata cookie.
+	// Offsets in a metadata cookie.
 	cookieMagic  = 0  // 8 bytes: magic number of the switch
 	cookieNumber = 8  // 8 bytes: the run number
 	cookieOwner  = 16 // 8 bytes: the pipeline's number
 	cookieSize   = 24
 
-	// Kinds of slots, besides those of recirculate.go.
-	ResumeCopies = 1 // continue after ingress: the traffic manager
-	resumeSend   = 2 // continue after deparsing: send to the port in egress_port
-	// continue after egress: write headers that are longer than XDP has room for
+	// Kinds of slots, in addition to those in recirculate.go.
+	ResumeCopies = 1 // tc continues after ingress, with the traffic manager
+	resumeSend   = 2 // tc continues after deparsing and sends the frame to the port in egress_port
+	// tc continues after egress and writes headers for which XDP has no room
 	resumeDeparse     = 3
-	resumeAfterEgress = 4 // continue after the egress pipeline: serve its requests
+	resumeAfterEgress = 4 // tc continues after the egress pipeline and serves its requests
 )
 
 // slotBusy replaces the number of a slot that is being filled or emptied, so that no other packet
 // uses the slot. A slot that was filled but not read yet may be filled again after 512 further
-// frames; the earlier frame is then lost.
+// frames. The earlier frame is then lost.
 const slotBusy = -1
 
-// fillSlot copies the PHV into the next slot, and sets Temp to its address and Entry to its number.
-// Without a free slot it goes to lost.
+// fillSlot emits code that copies the PHV into the next slot. It sets Temp to the slot's address
+// and Entry to the slot's number. Without a free slot it jumps to lost.
 func (t *Delivery) fillSlot(kind int32, lost string) {
 	free, filled := t.NewLabel("free"), t.NewLabel("filled")
 	t.Emit(asm.LoadMapValue(asm.R1, t.Maps.Ports, memory.PortsPassed), asm.Mov.Imm(code.Entry, 1),
@@ -62,7 +62,7 @@ func (t *Delivery) fillSlot(kind int32, lost string) {
 		asm.Mov.Imm(asm.R2, int32(t.PHVBytes)), asm.Mov.Reg(asm.R3, code.PHV))
 	t.Call(asm.FnProbeReadKernel)
 	t.Emit(asm.JNE.Imm(asm.R0, 0, free))
-	// after the copy, in the memory order of every machine
+	// The atomic operation makes the copy visible before the slot's number on every machine.
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(filled)
 	t.Bind(free)
@@ -71,8 +71,8 @@ func (t *Delivery) fillSlot(kind int32, lost string) {
 	t.Bind(filled)
 }
 
-// PassToTC ends the function, and the program at XDP: the frame goes to tc with a cookie, or is
-// dropped if that is impossible. It uses all registers but PHV and Ctx.
+// PassToTC emits code that ends the function and the program at XDP. The frame goes to tc with a
+// cookie, or is dropped if that is impossible. The code uses all registers but PHV and Ctx.
 func (t *Delivery) PassToTC(kind, drop int32) {
 	lost := t.NewLabel("lost")
 	t.fillSlot(kind, lost)
@@ -99,8 +99,9 @@ func (t *Delivery) countLostResume() {
 		code.Atomic(asm.AddAtomic, asm.R1, asm.R2, 0))
 }
 
-// ResumeFromXDP is the beginning of tc: a frame with a cookie continues where XDP left it, at one
-// of four labels. Others continue here, with only the context in Ctx.
+// ResumeFromXDP emits the beginning of the program at tc. A frame with a cookie continues where XDP
+// left it, at one of four labels. Other frames continue after this code, with only the context in
+// Ctx.
 func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	plain, stale, foreign, free := t.NewLabel("plain"), t.NewLabel("stale"), t.NewLabel("foreign"),
 		t.NewLabel("free")
@@ -115,7 +116,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Load(asm.R4, asm.R2, cookieOwner, 8)
 	t.LoadConstant(asm.R5, t.Maps.Number)
 	t.Emit(asm.JNE.Reg(asm.R4, asm.R5, foreign))
-	// mark the cookie as used, because bytes in front of a frame may travel with it to another port
+	// This marks the cookie as used, because bytes in front of a frame may travel with the frame to
+	// another port.
 	t.StoreConstant(asm.R2, cookieMagic, 0, 8)
 
 	t.LookupPHV("ingress.drop")
@@ -143,8 +145,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(stale)
-	// the cookie belongs to the previous or next program: if that program is still attached after
-	// this one, it processes the frame
+	// The cookie belongs to the previous or next program. If that program is still attached, and
+	// runs after this program, it processes the frame.
 	t.Bind(foreign)
 	t.Emit(asm.LoadMapValue(asm.R1, t.Maps.Ports, memory.PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)
@@ -155,9 +157,9 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(plain)
 }
 
-// ResizeAtXDP is resize at XDP. A driver leaves some 256 bytes free in front of a frame; a frame
-// that needs more continues at tc. There must be room for a cookie, too, if the frame leaves by a
-// port that XDP does not send by.
+// ResizeAtXDP emits code that changes the space for a frame's headers at XDP. A driver leaves some
+// 256 bytes free in front of a frame, and a frame that needs more continues at tc. If the frame may
+// leave through a port that does not accept frames from XDP, there must also be room for a cookie.
 func (t *Delivery) ResizeAtXDP(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	t.Emit(asm.JGT.Reg(asm.R1, code.Entry, shrink))
@@ -184,7 +186,7 @@ func (t *Delivery) ResizeAtXDP(drop string) {
 	t.Bind(done)
 }
 
-// LeaveIfPassed ends the program if egress has handed the frame over to tc.
+// LeaveIfPassed emits code that ends the program if egress has passed the frame on to tc.
 func (t *Delivery) LeaveIfPassed() {
 	if t.Hook != emit.XDP || t.Maps.Resume == 0 {
 		return

@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// CellAddress puts the address of a cell into R2; an index beyond the array goes to beyond.
+// CellAddress emits code that puts the address of an array's cell into R2. For an index beyond the
+// array it jumps to beyond.
 func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string) {
 	if k, ok := index.Constant(); ok {
 		if k >= uint64(a.Size) {
@@ -20,7 +21,8 @@ func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string
 	t.Compute(index, 0)
 	if index.Max >= uint64(a.Size) {
 		t.Emit(asm.JGE.Imm(asm.R1, int32(a.Size), beyond))
-	} else { // always true, but the verifier does not know the widths of values in memory
+	} else {
+		// The jump is never taken, but the verifier does not know the widths of values in memory.
 		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.Size-1))), beyond))
 	}
 	switch {
@@ -33,7 +35,7 @@ func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string
 	t.Emit(asm.Add.Reg(asm.R2, asm.R1))
 }
 
-// Log2 is the logarithm of a power of two.
+// Log2 returns the logarithm of a power of two.
 func Log2(n int) (k int) {
 	for n > 1 {
 		n, k = n/2, k+1

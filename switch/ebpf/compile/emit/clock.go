@@ -12,19 +12,21 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Reading the clock takes longer than anything else in a program, and few packets need the time. So
-// if only the ingress pipeline reads ingress_global_timestamp, the program reads the clock when a
-// packet first needs it: before the statement or, in the condition of a branch or an assignment,
-// before the comparison that needs it, so that earlier comparisons may decide without the clock. A
-// packet sees the same time throughout. That time may be later than its arrival by the processing
-// so far, which is the safe direction: at a later time, less is still valid.
+// Reading the clock takes longer than anything else in a program, and few packets need the time. If
+// only the ingress pipeline reads ingress_global_timestamp, the program therefore reads the clock
+// when a packet first needs it. That is before the statement or, in the condition of a branch or an
+// assignment, before the comparison that needs the time, because earlier comparisons may decide
+// without it. A packet sees the same time throughout. This time may be later than the packet's
+// arrival, by the processing so far. That is the safe direction, because fewer leases are valid at
+// a later time.
 //
 // bpf_ktime_get_coarse_ns would take a sixth of the time, but it returns the time of the last timer
-// interrupt. If the CPU that handles this interrupt stands still (a virtual CPU may do so for
-// longer than any lease) while another CPU continues with packets, that time is arbitrarily old. No
-// margin makes it safe.
+// interrupt. The CPU that handles this interrupt may stand still while another CPU continues with
+// packets. A virtual CPU may do so for longer than any lease. The returned time is then arbitrarily
+// old, so no margin makes it safe.
 
-// StartClock begins a packet; if the clock is read late, it has not been read yet.
+// StartClock emits code for the beginning of a packet. It reads the clock, or records that the
+// packet has not read the clock yet.
 func (t *Emitter) StartClock() {
 	if t.LateClock {
 		t.StoreConstant(code.PHV, memory.PHVAsked, 0, 8)
@@ -33,7 +35,8 @@ func (t *Emitter) StartClock() {
 	t.StoreTimestamp(t.Std.IngressTime)
 }
 
-// readClock makes the packet's time known. It clobbers the registers 0 to 5.
+// readClock emits code that reads the clock if the packet has not read it yet. It clobbers R0 to
+// R5.
 func (t *Emitter) readClock() {
 	known := t.NewLabel("time")
 	t.Load(asm.R0, code.PHV, memory.PHVAsked, 8)
@@ -43,7 +46,7 @@ func (t *Emitter) readClock() {
 	t.Bind(known)
 }
 
-// ReadTimeFor makes the packet's time known if it is a key of a table.
+// ReadTimeFor emits code that reads the clock if the time is a key of the table.
 func (t *Emitter) ReadTimeFor(tp *memory.TablePlan) {
 	if t.LateClock && slices.ContainsFunc(tp.Source.Keys, func(k bmv2json.Key) bool {
 		return k.Field == t.Std.IngressTime
@@ -60,7 +63,8 @@ func (t *Emitter) asksTime(e *bmv2json.Expr) (asks bool) {
 	return asks
 }
 
-// StartStatement begins a statement that computes some expressions and first emits what they need.
+// StartStatement begins a statement that computes expressions. It first emits what the expressions
+// need.
 func (t *Emitter) StartStatement(list ...ir.Operand) {
 	if t.LateClock && slices.ContainsFunc(list, func(o ir.Operand) bool {
 		return t.asksTime(o.Expr())
@@ -71,8 +75,8 @@ func (t *Emitter) StartStatement(list ...ir.Operand) {
 	t.BeginStatement(list...)
 }
 
-// StartBranch begins a statement that branches by a condition and uses no registers for anything
-// else meanwhile: if possible, the clock is read where the condition needs it.
+// StartBranch begins a statement that only branches on a condition. If possible, the code reads the
+// clock just before the comparison that needs the time.
 func (t *Emitter) StartBranch(cond *bmv2json.Expr) {
 	if !t.LateClock || !plainCondition(cond) {
 		t.StartStatement(ir.NewOperand(cond, 1))
@@ -82,8 +86,8 @@ func (t *Emitter) StartBranch(cond *bmv2json.Expr) {
 	t.BeginStatement(ir.NewOperand(cond, 1))
 }
 
-// plainCondition reports whether a condition is made of comparisons of which none has another
-// condition in it: then a branch by it begins each comparison with no register in use.
+// plainCondition reports whether no comparison in a condition contains another condition. A branch
+// on such a condition begins each comparison with no register in use.
 func plainCondition(e *bmv2json.Expr) bool {
 	switch e.Op {
 	case bmv2json.OpAnd, bmv2json.OpOr:

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Emitter is a program that is being written, for one hook.
+// Emitter holds a program that is being written for one hook.
 type Emitter struct {
 	*memory.Plan
 	ir.Writer
@@ -16,11 +16,11 @@ type Emitter struct {
 	Hook      Hook
 	Maps      Maps
 	functions []*code.Function
-	branches  bool     // the statement is a branch in front of whose comparisons the clock may be read
-	later     []func() // what is emitted at the end of the function
+	branches  bool     // set in a branch in front of whose comparisons the clock may be read
+	later     []func() // functions that emit code at the end of the current function
 }
 
-// New makes an emitter that has written nothing.
+// New returns an Emitter for an empty program.
 func New(p *memory.Plan, h Hook, f Maps, s Settings) *Emitter {
 	t := &Emitter{Plan: p, Writer: ir.NewWriter(p.Layout, p.Scratch, p.ScratchEnd), Settings: s, Hook: h,
 		Maps: f}
@@ -35,8 +35,8 @@ func New(p *memory.Plan, h Hook, f Maps, s Settings) *Emitter {
 	return t
 }
 
-// Link makes one program of functions, the first of which is its entry, and of those that were made
-// with AddFunction.
+// Link combines functions, and those that AddFunction added, into one program. The first function
+// is the program's entry.
 func (t *Emitter) Link(functions ...*code.Function) (asm.Instructions, error) {
 	return code.Link(append(functions, t.functions...))
 }

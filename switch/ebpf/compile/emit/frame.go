@@ -7,7 +7,7 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// FrameLength puts the frame's length into dst.
+// FrameLength emits code that loads the frame's length into dst.
 func (t *Emitter) FrameLength(dst asm.Register) {
 	if t.Hook == TC {
 		t.Load(dst, code.Ctx, skbLen, 4)
@@ -21,7 +21,7 @@ func (t *Emitter) FrameLength(dst asm.Register) {
 // The helpers that access the packet's bytes have the same arguments and differ only in name.
 const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 
-// LoadBytes copies R4 bytes, from offset R2 of the frame to the address in R3.
+// LoadBytes emits code that copies R4 bytes from offset R2 of the frame to the address in R3.
 func (t *Emitter) LoadBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {
@@ -31,7 +31,7 @@ func (t *Emitter) LoadBytes() {
 	}
 }
 
-// StoreBytes copies R4 bytes, from the address in R3 to offset R2 of the frame.
+// StoreBytes emits code that copies R4 bytes from the address in R3 to offset R2 of the frame.
 func (t *Emitter) StoreBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {
@@ -42,8 +42,8 @@ func (t *Emitter) StoreBytes() {
 	}
 }
 
-// LoadVarbitLength loads the length of a header's varbit field in bytes, and tells the verifier
-// that it does not exceed the field's maximum.
+// LoadVarbitLength emits code that loads the length of a header's varbit field in bytes. The code
+// also shows the verifier that the length is at most the field's maximum.
 func (t *Emitter) LoadVarbitLength(dst asm.Register, h *bmv2json.Header, never string) {
 	l := t.Layout.Types[h.Type]
 	t.Load(dst, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)

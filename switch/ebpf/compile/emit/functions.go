@@ -4,7 +4,7 @@ import (
 	code "github.com/netcraq/netcraq/switch/ebpf/asm"
 )
 
-// FunctionOnce makes a function unless there is one of its name.
+// FunctionOnce adds a function to the program unless it already has a function of this name.
 func (t *Emitter) FunctionOnce(name string, write func()) string {
 	for _, f := range t.functions {
 		if f.Name == name {
@@ -15,7 +15,7 @@ func (t *Emitter) FunctionOnce(name string, write func()) string {
 	return name
 }
 
-// AddFunction makes a function of the program.
+// AddFunction adds a function to the program.
 func (t *Emitter) AddFunction(name string, write func()) {
 	later := t.later
 	t.later = nil
@@ -24,11 +24,11 @@ func (t *Emitter) AddFunction(name string, write func()) {
 	t.functions = append(t.functions, f)
 }
 
-// EmitLater postpones a part of a function's code to the function's end.
+// EmitLater postpones a part of a function's code to the end of the function.
 func (t *Emitter) EmitLater(emit func()) { t.later = append(t.later, emit) }
 
-// FlushLater emits the postponed parts. What they know about fields holds only for the packets that
-// reach them, so code emitted after them must not use it.
+// FlushLater emits the postponed parts. Their facts about fields only hold for the packets that
+// reach them, so code that is emitted afterwards must not use these facts.
 func (t *Emitter) FlushLater() {
 	facts, params, constants := t.Facts, t.Params, t.Constants
 	for len(t.later) > 0 {
@@ -39,7 +39,8 @@ func (t *Emitter) FlushLater() {
 	}
 }
 
-// WriteFunction writes a function, without touching the one that is being written.
+// WriteFunction writes a function while another function is being written. It does not change the
+// other function.
 func (t *Emitter) WriteFunction(name string, write func()) *code.Function {
 	outer := t.Function
 	t.Function = code.New(name)

@@ -6,8 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// TestEmittedLater: knowledge about fields in code that is postponed to a function's end is not
-// used after that code, where all packets come.
+// TestEmittedLater checks facts about fields in code that is postponed to a function's end. The
+// code after it must not use these facts, because all packets reach that code.
 func TestEmittedLater(t *testing.T) {
 	tr := &Emitter{}
 	known := ir.Facts{8: {Known: true, Value: 3}}

@@ -4,11 +4,12 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Return values of the functions, and of the program at tc (linux/pkt_cls.h) and XDP (linux/bpf.h).
+// Return values of functions, of the program at tc (linux/pkt_cls.h) and of the program at XDP
+// (linux/bpf.h).
 const (
 	VerdictDrop   = 0
 	VerdictSend   = 1
-	VerdictPassed = XDPPass // the frame continues at tc
+	VerdictPassed = XDPPass // the program at tc continues with the frame
 
 	tcShot  = 2
 	TCXNext = -1
@@ -32,7 +33,7 @@ const (
 	XDPIfindex     = 12
 )
 
-// DropFrame ends the program.
+// DropFrame emits code that ends the program with the verdict v.
 func (t *Emitter) DropFrame(v int) {
 	ret := tcShot
 	if t.Hook == XDP {

@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// NumberOnStack is the stack slot that holds a number while operands are computed.
+// NumberOnStack is the stack offset that holds a number while operands are computed.
 const NumberOnStack = -80
 
-// StoreNumber stores the number in R1 into a field, cut to its width; the upper words of a wide one
-// become 0.
+// StoreNumber emits code that stores the number in R1 into a field. It truncates the number to the
+// field's width and sets the upper words of a wide field to 0.
 func (t *Emitter) StoreNumber(dst *bmv2json.Expr) {
 	pl := t.PlaceOf(dst)
 	if pl.LastElement {
@@ -29,8 +29,8 @@ func (t *Emitter) StoreNumber(dst *bmv2json.Expr) {
 	t.Store(code.PHV, pl.Off+(n-1)*8, asm.R1, 8)
 }
 
-// Random64 leaves 64 random bits in R0. They come from the kernel, so they differ from the
-// interpreter's.
+// Random64 emits code that puts 64 random bits into R0. They come from the kernel, so they differ
+// from the interpreter's.
 func (t *Emitter) Random64() {
 	t.Call(asm.FnGetPrandomU32)
 	t.Emit(asm.LSh.Imm(asm.R0, 32))

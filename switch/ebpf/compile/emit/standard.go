@@ -8,14 +8,14 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// MarkToDrop is mark_to_drop of v1model.
+// MarkToDrop emits v1model's mark_to_drop.
 func (t *Emitter) MarkToDrop() {
 	t.SetStandardConstant(t.Std.EgressSpec, t.DropPort)
 	t.SetStandardConstant(t.Std.McastGroup, 0)
 }
 
-// SetStandard stores the register into a standard field, cut to its width, if the program has it.
-// It uses R5.
+// SetStandard emits code that stores a register into a field of the standard metadata, truncated to
+// the field's width. If the program does not have the field, it emits nothing. The code uses R5.
 func (t *Emitter) SetStandard(r bmv2json.FieldRef, from asm.Register) {
 	t.FieldIf(r, func(p ir.Place) {
 		if p.Width == p.Size*8 {
@@ -28,8 +28,8 @@ func (t *Emitter) SetStandard(r bmv2json.FieldRef, from asm.Register) {
 	})
 }
 
-// SetStandardConstant stores a constant into a standard field, cut to its width, if the program has
-// it.
+// SetStandardConstant emits code that stores a constant into a field of the standard metadata,
+// truncated to the field's width. If the program does not have the field, it emits nothing.
 func (t *Emitter) SetStandardConstant(r bmv2json.FieldRef, v uint32) {
 	t.FieldIf(r, func(p ir.Place) {
 		t.StoreConstant(code.PHV, p.Off,
@@ -37,7 +37,8 @@ func (t *Emitter) SetStandardConstant(r bmv2json.FieldRef, v uint32) {
 	})
 }
 
-// StoreTimestamp stores the switch's clock, in microseconds, into a field if the program reads it.
+// StoreTimestamp emits code that stores the switch's clock, in microseconds, into a field, if the
+// program reads the field.
 func (t *Emitter) StoreTimestamp(r bmv2json.FieldRef) {
 	if r.IsZero() || !t.Reads(r) {
 		return

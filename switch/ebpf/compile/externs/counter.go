@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// Count adds the packet to a counter's cell; an index beyond the array counts nothing.
+// Count emits code that adds the packet to a counter's cell. An index beyond the array counts
+// nothing.
 func (t *Externs) Count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	end, a := t.NewLabel("counted"), t.Counters[k.Index]
 	if k.Size == 0 {
@@ -39,8 +40,7 @@ func (t *Externs) Count(k *bmv2json.Counter, index *bmv2json.Expr) {
 	t.Bind(end)
 }
 
-// AddToCounter adds the packet to the counter at base+off, to which other CPUs add as well. It uses
-// R1.
+// AddToCounter emits code that atomically adds the packet to the counter at base+off. It uses R1.
 func (t *Externs) AddToCounter(base asm.Register, off int) {
 	t.Emit(asm.Mov.Imm(asm.R1, 1), code.Atomic(asm.AddAtomic, base, asm.R1, off))
 	t.Load(asm.R1, code.PHV, memory.PHVInLen, 4)

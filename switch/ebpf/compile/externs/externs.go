@@ -13,7 +13,7 @@ type Externs struct {
 	headers *headers.Headers
 }
 
-// New makes the writer of a program's externs.
+// New returns the Externs that emits a program's calls of externs.
 func New(e *emit.Emitter, l *locking.Locks, h *headers.Headers) *Externs {
 	return &Externs{e, l, h}
 }

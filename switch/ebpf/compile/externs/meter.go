@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// meterFunction is the function that queries a meter: R1 is the number of tokens that the packet
-// needs, R2 the address of the cell. It returns the colour in R0.
+// meterFunction emits the function that queries a meter. R1 is the number of tokens that the packet
+// needs, and R2 is the address of the cell. The function returns the colour in R0.
 func (t *Externs) meterFunction() string {
 	const name = "meter"
 	return t.FunctionOnce(name, func() {
@@ -17,7 +17,7 @@ func (t *Externs) meterFunction() string {
 		green, busy := "meter.green", "meter.busy"
 		t.Emit(asm.Mov.Reg(need, asm.R1), asm.Mov.Reg(cell, asm.R2))
 		t.locks.Acquire(t.MeterLock, busy)
-		// the configuration may have been removed meanwhile
+		// The control plane may have removed the configuration meanwhile.
 		t.Load(asm.R1, cell, memory.MeterSet, 8)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, green))
 		t.Call(asm.FnKtimeGetBootNs)
@@ -27,8 +27,8 @@ func (t *Externs) meterFunction() string {
 			at := memory.MeterPeak + i*memory.BucketBytes
 			same, fits, enough, less := t.NewLabel("same"), t.NewLabel("fits"),
 				t.NewLabel("enough"), t.NewLabel("less")
-			// Tokens produced since the clock's zero: the whole seconds and the rest, so that
-			// nothing overflows.
+			// The tokens that were produced since the clock's zero. Whole seconds and the rest are
+			// multiplied separately, so that nothing overflows.
 			t.Load(asm.R3, cell, at, 8)
 			t.Emit(asm.Mov.Reg(made, micros), asm.Div.Imm(made, 1_000_000),
 				asm.Mul.Reg(made, asm.R3))
@@ -58,17 +58,17 @@ func (t *Externs) meterFunction() string {
 		t.Bind(green)
 		t.locks.Release(t.MeterLock)
 		t.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
-		// no packet holds the lock that long; a meter that cannot be locked returns red
+		// No packet holds the lock that long. A meter that cannot be locked returns red.
 		t.Bind(busy)
 		t.Emit(asm.Mov.Imm(asm.R0, 2), asm.Return())
 	})
 }
 
-// askMeter leaves in R0 the colour that the meter at R2 gives the packet.
+// askMeter emits code that puts into R0 the colour that the meter at R2 gives the packet.
 func (t *Externs) askMeter(m *bmv2json.Meter) {
 	asked := t.NewLabel("asked")
 	t.Load(asm.R0, asm.R2, memory.MeterSet, 8)
-	t.Emit(asm.JEq.Imm(asm.R0, 0, asked)) // without a configuration: green, which is 0
+	t.Emit(asm.JEq.Imm(asm.R0, 0, asked)) // Without a configuration, the colour is green (0).
 	if m.Bytes {
 		t.Load(asm.R1, code.PHV, memory.PHVInLen, 4)
 	} else {
@@ -93,7 +93,8 @@ func (t *Externs) ExecuteMeter(p *bmv2json.Primitive) {
 	t.Bind(end)
 }
 
-// DirectMeter executes the meter of the entry whose slot Entry points to, and stores the colour.
+// DirectMeter emits code that executes the meter of the entry at whose slot Entry points, and
+// stores the colour.
 func (t *Externs) DirectMeter(tp *memory.TablePlan) {
 	t.Emit(asm.Mov.Reg(asm.R2, code.Entry), asm.Add.Imm(asm.R2, int32(tp.Meter)))
 	t.askMeter(tp.Source.DirectMeter)

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// ReadRegister reads a cell; an index beyond the array leaves dst unchanged.
+// ReadRegister emits code that reads a register cell into dst. An index beyond the array leaves dst
+// unchanged.
 func (t *Externs) ReadRegister(dst ir.Place, r *bmv2json.Register, index *bmv2json.Expr) {
 	end, a := t.NewLabel("read"), t.Registers[r.Index]
 	if r.Size == 0 {
@@ -36,8 +37,8 @@ func (t *Externs) ReadRegister(dst ir.Place, r *bmv2json.Register, index *bmv2js
 	t.Bind(end)
 }
 
-// WriteRegister writes a value, truncated to the cell's width; an index beyond the array writes
-// nothing.
+// WriteRegister emits code that writes a value, truncated to the cell's width, to a register cell.
+// An index beyond the array writes nothing.
 func (t *Externs) WriteRegister(r *bmv2json.Register, index, src *bmv2json.Expr) {
 	end, a := t.NewLabel("written"), t.Registers[r.Index]
 	if r.Size == 0 {
@@ -55,7 +56,8 @@ func (t *Externs) WriteRegister(r *bmv2json.Register, index, src *bmv2json.Expr)
 		}
 		t.CellAddress(a, t.Index(index), end)
 		n := ir.WordsOf(r.Width)
-		t.Emit(asm.Mov.Reg(asm.R0, asm.R2)) // the last register used for computing values
+		// R0 is the last register that computing a value may use
+		t.Emit(asm.Mov.Reg(asm.R0, asm.R2))
 		for i := range n {
 			v := ir.And(t.Word(src, i), ir.Const(ir.Ones(min(64, r.Width-64*i))))
 			if v.RegistersNeeded() >= len(ir.Registers) {

@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// VerifyChecksums sets checksum_error if a checksum that the program verifies is wrong. A checksum
-// counts as correct if its field's header is not valid or its condition does not hold.
+// VerifyChecksums emits code that sets checksum_error if a checksum that the program verifies is
+// wrong. A checksum counts as correct if the header of its field is invalid, or if its condition is
+// false.
 func (t *Hashes) VerifyChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Verify {
@@ -30,8 +31,8 @@ func (t *Hashes) VerifyChecksums() {
 	}
 }
 
-// UpdateChecksums computes the checksums that the program updates, before the deparser writes the
-// headers.
+// UpdateChecksums emits code that computes the checksums that the program updates. It runs before
+// the deparser writes the headers.
 func (t *Hashes) UpdateChecksums() {
 	for _, k := range t.Prog.Checksums {
 		if !k.Update {
@@ -68,7 +69,7 @@ func (t *Hashes) checksumApplies(k *bmv2json.Checksum) *ir.Condition {
 	return c
 }
 
-// checksum computes the value of a calculation into R1. It uses Temp.
+// checksum emits code that computes the value of a calculation into R1. It uses Temp.
 func (t *Hashes) checksum(k *bmv2json.Calculation) {
 	inputs, payload := analysis.WithoutPayload(k)
 	switch name, ok := memory.HashAlgorithms[k.Algo]; {
@@ -90,18 +91,18 @@ func (t *Hashes) checksum(k *bmv2json.Calculation) {
 	}
 }
 
-// internetChecksum computes the checksum of RFC 1071 into R1.
+// internetChecksum emits code that computes the checksum of RFC 1071 into R1.
 //
-// The inputs form one string of bits, cut into 16-bit words. Modulo 65,535 the value of a bit
-// depends only on its place within a word, so each field is added as a number shifted to its place
-// in the last 16 bits that it touches; the order does not matter.
+// The inputs form one string of bits, which is cut into 16-bit words. Modulo 65,535 the value of a
+// bit depends only on its position within a word. So the code adds each field as a number, shifted
+// to its position in the last 16 bits that it touches. The order of the additions does not matter.
 //
-// The place is known at compile time if every optional header before it has a whole number of
-// words, or if all headers are valid. For packets that lack one of the other headers, the bytes are
-// put together as for a hash.
+// The position is known at compile time if every optional header before it has a whole number of
+// words, or if all headers are valid. For packets that lack one of the other headers, the code
+// assembles the bytes as for a hash.
 func (t *Hashes) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.CalcInput,
 	payload bool) {
-	if payload { // first, because it makes a call
+	if payload { // The payload comes first because its sum needs a call.
 		t.payloadSum()
 	}
 	if analysis.AlignedPlaces(inputs, payload, 16) {
@@ -155,16 +156,17 @@ func (t *Hashes) internetChecksum(k *bmv2json.Calculation, inputs []bmv2json.Cal
 	t.foldChecksum()
 }
 
-// foldChecksum makes a checksum of the sum in R1.
+// foldChecksum emits code that converts the sum in R1 to a checksum.
 func (t *Hashes) foldChecksum() {
-	for range 4 { // 64 bits to 33, to 18, to 17, to 16
+	for range 4 { // each addition shortens the sum: from 64 bits to 33, 18, 17 and 16
 		t.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 16), asm.And.Imm(asm.R1, 0xffff),
 			asm.Add.Reg(asm.R1, asm.R2))
 	}
 	t.Emit(asm.Xor.Imm(asm.R1, 0xffff), asm.And.Imm(asm.R1, 0xffff))
 }
 
-// addToChecksum adds one input, which starts at a bit of the string, to R1.
+// addToChecksum emits code that adds one input to R1. The input starts at the given bit of the
+// string. It returns the bit after the input.
 func (t *Hashes) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 	add := func(v *ir.Value, width int) {
 		bit += width
@@ -175,7 +177,7 @@ func (t *Hashes) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 		t.Compute(v, 1)
 		t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 	}
-	// In parts of 32 bits, so that shifted values fit and many of them can be added.
+	// Adding 32 bits at a time leaves room for shifted values and for the sum of many values.
 	t.operands(in, t.Where, func(word func(int) *ir.Value, width int) {
 		for left := width; left > 0; {
 			n := left % 32
@@ -189,16 +191,16 @@ func (t *Hashes) addToChecksum(in *bmv2json.CalcInput, bit int) int {
 	return bit
 }
 
-// payloadOnStack is the stack slot that keeps the sum of the payload.
+// payloadOnStack is the stack offset of the payload's sum.
 const payloadOnStack = -112
 
 const (
-	payloadChunk  = 512 // bytes: as many as bpf_csum_diff takes in any kernel
+	payloadChunk  = 512 // number of bytes that bpf_csum_diff accepts in every kernel
 	payloadChunks = 140 // enough for 64 KiB and headers
 )
 
-// payloadSum leaves the sum of the frame's bytes after its headers in payloadOnStack, as 16-bit
-// words in the machine's order of bytes.
+// payloadSum emits code that adds up the frame's bytes after its headers as 16-bit words in the
+// machine's byte order. It leaves the sum in payloadOnStack.
 func (t *Hashes) payloadSum() {
 	const name = "payload"
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.PHV))
@@ -207,8 +209,9 @@ func (t *Hashes) payloadSum() {
 	t.FunctionOnce(name, t.sumPayload)
 }
 
-// addPayload adds the sum in payloadOnStack to R1. If the payload begins on an odd byte, the bytes
-// of its words are swapped, and likewise on a little-endian machine.
+// addPayload emits code that adds the sum in payloadOnStack to R1. The bytes of the sum are swapped
+// if the payload begins on an odd byte, and also on a little-endian machine. The two swaps cancel
+// each other.
 func (t *Hashes) addPayload(odd bool) {
 	t.Load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {
@@ -219,16 +222,16 @@ func (t *Hashes) addPayload(odd bool) {
 	t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// Layout of the part of sumPayload's stack that sumChunk, the body of its loop, uses too.
+// Layout of the part of sumPayload's stack that its loop body sumChunk also uses.
 const (
-	sumShared = -40 // place of this part on the stack
+	sumShared = -40 // stack offset of the part that sumChunk also uses
 	sumCtx    = 0
 	sumPHV    = 8
-	sumAt     = 16 // offset in the frame
+	sumAt     = 16 // the current offset in the frame
 	sumSum    = 24
 )
 
-// sumPayload is the function that adds up the payload, in the machine's order of bytes, to 16 bits.
+// sumPayload emits the function that adds up the payload to 16 bits, in the machine's byte order.
 func (t *Hashes) sumPayload() {
 	t.Store(asm.R10, sumShared+sumCtx, asm.R1, 8)
 	t.Store(asm.R10, sumShared+sumPHV, asm.R2, 8)
@@ -249,7 +252,8 @@ func (t *Hashes) sumPayload() {
 	t.FunctionOnce("chunk", t.sumChunk)
 }
 
-// sumChunk is called for one chunk after the other, until it returns 1.
+// sumChunk emits the function that adds one chunk of the payload. The loop calls it until it
+// returns 1.
 func (t *Hashes) sumChunk() {
 	end := "chunk.end"
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R2))
@@ -262,7 +266,7 @@ func (t *Hashes) sumChunk() {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, end), asm.Mov.Reg(code.Temp, asm.R0))
 	whole := t.NewLabel("whole")
 	t.Load(asm.R4, code.PHV, memory.PHVLen, 4)
-	if t.Requests.Any() { // cut-off bytes do not count as payload, as in BMv2
+	if t.Requests.Any() { // The payload does not include bytes that were cut off, as in BMv2.
 		uncut := t.NewLabel("uncut")
 		t.Load(asm.R1, code.PHV, t.Requests.Cut, 4)
 		t.Load(asm.R2, code.PHV, memory.PHVHead, 4)
@@ -274,10 +278,10 @@ func (t *Hashes) sumChunk() {
 	t.Emit(asm.JLE.Reg(asm.R4, asm.R2, end), asm.Sub.Reg(asm.R4, asm.R2),
 		asm.JLE.Imm(asm.R4, payloadChunk, whole), asm.Mov.Imm(asm.R4, payloadChunk))
 	t.Bind(whole)
-	// never true; needed by the verifier
+	// The condition is never true, but the verifier needs it.
 	t.Emit(asm.JEq.Imm(asm.R4, 0, end), asm.JGT.Imm(asm.R4, payloadChunk, end))
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.Add.Reg(asm.R3, asm.R4))
-	t.StoreConstant(asm.R3, 0, 0, 4) // zeros that fill the last word
+	t.StoreConstant(asm.R3, 0, 0, 4) // zeros pad the last word
 	t.Store(asm.R10, -16, asm.R4, 8)
 	t.Emit(asm.Mov.Reg(asm.R1, asm.R2), asm.Add.Reg(asm.R1, asm.R4))
 	t.Store(code.Entry, sumAt, asm.R1, 8)

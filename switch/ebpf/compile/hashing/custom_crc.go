@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// If the calculation has a custom CRC, callCustomCRC leaves in R0 the CRC of the bytes that
-// hashInput has assembled, and returns true.
+// callCustomCRC emits a call that computes the CRC of the bytes that hashInput has assembled, and
+// leaves it in R0. It returns false if the calculation has no custom CRC.
 func (t *Hashes) callCustomCRC(k *bmv2json.Calculation) bool {
 	at, width := t.CustomCRC(k)
 	if at < 0 {
@@ -26,7 +26,8 @@ func (t *Hashes) callCustomCRC(k *bmv2json.Calculation) bool {
 	return true
 }
 
-// customCRC is the function that processes the bytes: R1 is their number, R2 their address.
+// customCRC emits the function that processes the bytes of a custom CRC. R1 is the number of bytes,
+// and R2 their address.
 func (t *Hashes) customCRC(name string, at, width int) {
 	const params, bytesAt, count, i, v = asm.R5, asm.R6, asm.R7, asm.R8, asm.R9
 	next, done, straight := name+".next", name+".done", name+".straight"
@@ -53,7 +54,8 @@ func (t *Hashes) customCRC(name string, at, width int) {
 	t.Bind(done)
 	t.Load(asm.R1, params, memory.CustomTurn, 8)
 	t.Emit(asm.JEq.Imm(asm.R1, 0, straight))
-	// Each step exchanges neighbouring groups of bits of twice the size.
+	// These steps reverse the order of the bits. Each step swaps neighbouring groups of bits, which
+	// are twice as large as in the previous step.
 	for n, half := range []int32{0x55555555, 0x33333333, 0x0f0f0f0f, 0x00ff00ff, 0x0000ffff} {
 		shift := int32(1) << n
 		if int(shift) == width {

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// ComputeHash leaves the value of a calculation in R0.
+// ComputeHash emits code that puts the value of a calculation into R0.
 func (t *Hashes) ComputeHash(k *bmv2json.Calculation) {
 	name, ok := memory.HashAlgorithms[k.Algo]
 	if !ok {
@@ -32,7 +32,8 @@ func (t *Hashes) ComputeHash(k *bmv2json.Calculation) {
 	}
 }
 
-// EmitHash emits hash(dst, base, input, size): base + value mod size, in 64 bits.
+// EmitHash emits the primitive hash(dst, base, input, size), which computes base + value mod size
+// in 64 bits.
 func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	k := p.Args[2].Calc
 	if ir.WideExpr(p.Args[1]) && !interval.OfExpr(p.Args[1]).Within(interval.U64) ||
@@ -55,15 +56,15 @@ func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	t.StoreNumber(p.Args[0])
 }
 
-// callHash leaves in R0 the hash of the bytes that hashInput has assembled.
+// callHash emits code that puts the hash of the bytes that hashInput has assembled into R0.
 func (t *Hashes) callHash(name string) {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV),
 		asm.Add.Imm(asm.R2, int32(t.HashIn)))
 	t.CallFunction(t.hashFunction(name))
 }
 
-// hashFunction is the function that processes the bytes: R1 is their number, R2 their address. It
-// returns the value in R0.
+// hashFunction emits the function that computes a hash. R1 is the number of bytes, and R2 their
+// address. The function returns the hash in R0.
 func (t *Hashes) hashFunction(name string) string {
 	full := "hash_" + name
 	return t.FunctionOnce(full, func() {
@@ -75,7 +76,7 @@ func (t *Hashes) hashFunction(name string) string {
 		t.Bind(next)
 		t.Emit(asm.JGE.Reg(i, count, done), asm.JGE.Imm(i, int32(t.HashMax), done))
 		t.Emit(asm.Mov.Reg(asm.R1, bytesAt), asm.Add.Reg(asm.R1, i))
-		t.Load(asm.R2, asm.R1, 0, 1) // the byte
+		t.Load(asm.R2, asm.R1, 0, 1) // load the next byte
 		switch {
 		case isCRC:
 			t.Emit(asm.Mov.Reg(asm.R3, v))
@@ -98,9 +99,10 @@ func (t *Hashes) hashFunction(name string) string {
 			if !check.Reflected {
 				t.Mask(v, ir.Ones(check.Width), 3)
 			}
-		case name == "identity": // the first eight bytes, or all if there are fewer
+		case name == "identity":
+			// The hash is the first eight bytes, or all bytes if there are fewer.
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
-		default: // word by word: shift the byte to its place in the word
+		default: // Combine whole words: shift the byte to its position in the word.
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
 			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1),
 				asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))

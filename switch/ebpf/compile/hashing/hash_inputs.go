@@ -11,21 +11,22 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The inputs of hashes and checksums are fields, headers and constants of any widths, put together
-// bit by bit as BMv2 does. Parts of headers that are not valid are left out, so the place of each
-// bit is known only as the packet passes. There are three ways to assemble the bytes, and the first
-// that fits is used:
+// The inputs of hashes and checksums are fields, headers and constants of any widths. They are
+// assembled bit by bit as in BMv2. Parts of invalid headers are omitted, so the position of each
+// bit is known only at run time. There are three ways to assemble the bytes. The compiler uses the
+// first that applies:
 //
-//   - each run of inputs that are valid together fills whole bytes: the runs are appended one by
-//     one (hashInput);
-//   - all headers are valid: every bit has its place (putAll);
-//   - bit by bit, at a place that is counted while the packet passes (putEach).
+//   - Each run of inputs that are valid together fills whole bytes. The code appends the runs one
+//     by one (hashInput).
+//   - All headers are valid, so every bit has a fixed position (putAll).
+//   - The code appends bit by bit, at a position that it counts at run time (putEach).
 //
-// A csum16 whose words fall the same way whichever headers are valid needs no bytes at all
+// A csum16 needs no bytes at all if its words have the same boundaries whichever headers are valid
 // (checksum.go).
 
-// operands returns the parts of one input of fixed width, the fields of a header one by one: the
-// 64-bit words of each, the lowest first, and its width.
+// operands calls visit for each part of an input of fixed width: the input itself, or the fields of
+// a header one by one. visit gets the 64-bit words of the part, the lowest first, and the part's
+// width.
 func (t *Hashes) operands(in *bmv2json.CalcInput, where string,
 	visit func(word func(int) *ir.Value, width int)) {
 	visitField := func(r bmv2json.FieldRef) {
@@ -48,13 +49,13 @@ func (t *Hashes) operands(in *bmv2json.CalcInput, where string,
 	}
 }
 
-// piece is up to 64 bits of the input.
+// piece is a part of the input of up to 64 bits.
 type piece struct {
 	v     *ir.Value
 	width int
 }
 
-// pieces splits an input of fixed width, beginning at the top bit.
+// pieces splits an input of fixed width into pieces, beginning at the top bit.
 func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
 	t.operands(in, where, func(word func(int) *ir.Value, width int) {
 		for w := ir.WordsOf(width) - 1; w >= 0; w-- {
@@ -65,8 +66,8 @@ func (t *Hashes) pieces(in *bmv2json.CalcInput, where string) (out []piece) {
 	return out
 }
 
-// hashInput puts the inputs of a calculation together at Plan.HashIn and leaves their number of
-// bytes in Temp. It preserves Entry, which may hold a table's entry.
+// hashInput emits code that assembles the inputs of a calculation at Plan.HashIn and leaves the
+// number of bytes in Temp. It preserves Entry, which may hold a table's entry.
 func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	type run struct {
@@ -105,7 +106,8 @@ func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput)
 			t.Load(asm.R1, code.PHV, t.Layout.Validity(r.needed), 1)
 			t.Emit(asm.JEq.Imm(asm.R1, 0, absent))
 		}
-		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent)) // never true; needed by the verifier
+		// The condition is never true, but the verifier needs it.
+		t.Emit(asm.JGT.Imm(code.Temp, int32(most), absent))
 		t.Emit(asm.Mov.Reg(asm.R0, code.PHV), asm.Add.Reg(asm.R0, code.Temp))
 		t.putPieces(pieces)
 		t.Emit(asm.Add.Imm(code.Temp, int32((r.bits+7)/8)))
@@ -114,14 +116,14 @@ func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput)
 	}
 }
 
-// hashInputEach does the work of hashInput for a checksum. Packets with all headers have already
-// been handled.
+// hashInputEach does the work of hashInput for a checksum of packets that lack a header. Other code
+// has already handled packets with all headers.
 func (t *Hashes) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	t.putEach(k, inputs)
 }
 
-// checkLength refuses an input that is longer than MaxHashInput.
+// checkLength refuses a calculation whose inputs are longer than MaxHashInput.
 func (t *Hashes) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	if n := (analysis.InputBits(inputs) + 7) / 8; n > memory.MaxHashInput {
 		ir.Refuse(k.Path,
@@ -130,7 +132,7 @@ func (t *Hashes) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInpu
 	}
 }
 
-// unlessAll goes to other unless all of the headers are valid.
+// unlessAll emits code that jumps to other unless all headers are valid.
 func (t *Hashes) unlessAll(headers []*bmv2json.Header, other string) {
 	for _, h := range headers {
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
@@ -138,8 +140,8 @@ func (t *Hashes) unlessAll(headers []*bmv2json.Header, other string) {
 	}
 }
 
-// putAll does the work of hashInput for packets whose headers are all valid, and calls putEach for
-// the others.
+// putAll does the work of hashInput for packets whose headers are all valid. It calls putEach for
+// all other packets.
 func (t *Hashes) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	ok, needed := analysis.FixedPlaces(inputs)
 	if !ok {
@@ -170,8 +172,8 @@ func (t *Hashes) putAll(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Bind(done)
 }
 
-// putPieces writes pieces one after the other, from the top bit on, to R0 + Plan.HashIn. It writes
-// up to 7 bytes beyond them.
+// putPieces emits code that writes pieces one after the other, from the top bit on, to R0 +
+// Plan.HashIn. The code writes up to 7 bytes beyond them.
 func (t *Hashes) putPieces(pieces []piece) {
 	var run *ir.Value
 	filled, at := 0, 0
@@ -206,13 +208,13 @@ func (t *Hashes) putPieces(pieces []piece) {
 	flush()
 }
 
-// eachBits is how many bits putEach writes at a time. Together with at most 7 bits that the first
-// byte already has, they leave the last of 8 bytes free. So the byte in which the next bits begin
+// eachBits is the number of bits that putEach writes at a time. The first byte may already have up
+// to 7 bits. Together they leave the last of 8 bytes free. So the byte in which the next bits begin
 // has always been written.
 const eachBits = 48
 
-// putEach puts each input after those before it, at a place known only at run time: Temp counts the
-// bits and finally holds the number of bytes.
+// putEach emits code that appends each input at a position that is known only at run time. Temp
+// counts the bits and finally holds the number of bytes.
 func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	never := t.NewLabel("never")
 	t.Emit(asm.Mov.Imm(code.Temp, 0))
@@ -235,7 +237,7 @@ func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
-// putInput appends one input. It jumps to never for packets that cannot exist.
+// putInput emits code that appends one input. It jumps to never for packets that cannot exist.
 func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	fixedWidth := func(in *bmv2json.CalcInput) {
 		for _, p := range t.pieces(in, where) {
@@ -264,7 +266,8 @@ func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	}
 }
 
-// putBits appends R2 bits (1 to eachBits): the low bits of R1, whose other bits must be 0.
+// putBits emits code that appends R2 bits (1 to eachBits). They are the low bits of R1, whose other
+// bits must be 0.
 func (t *Hashes) putBits() {
 	t.Emit(asm.Mov.Reg(asm.R3, code.Temp), asm.And.Imm(asm.R3, 7), asm.Add.Reg(asm.R3, asm.R2))
 	t.Emit(asm.Mov.Imm(asm.R4, 64), asm.Sub.Reg(asm.R4, asm.R3), asm.LSh.Reg(asm.R1, asm.R4))
@@ -276,7 +279,7 @@ func (t *Hashes) putBits() {
 	t.Store(asm.R0, t.HashIn, asm.R1, 8)
 }
 
-// putVarbitInput appends the bytes that a header's field of variable length currently has.
+// putVarbitInput emits code that appends the present bytes of a header's varbit field.
 func (t *Hashes) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
 	l, end := t.Layout.Types[h.Type], t.NewLabel("varbit")

@@ -2,8 +2,8 @@ package hashing
 
 import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 
-// Hashes writes hashes and checksums.
+// Hashes emits the code of hashes and checksums.
 type Hashes struct{ *emit.Emitter }
 
-// New makes the writer of a program's hashes.
+// New returns the Hashes that emits a program's hashes and checksums.
 func New(e *emit.Emitter) *Hashes { return &Hashes{e} }

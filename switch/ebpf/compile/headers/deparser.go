@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Deparse writes the valid headers, in the deparser's order, over the frame's old ones. If their
-// total length changes, the payload moves.
+// Deparse emits the deparser. It writes the valid headers, in the deparser's order, over the
+// frame's old headers. If their total length changes, the payload moves.
 func (t *Headers) Deparse(drop string) {
 	if len(t.Prog.Deparsers) == 0 {
 		return
@@ -22,7 +22,7 @@ func (t *Headers) Deparse(drop string) {
 		ir.Refuse(d.Primitives[0].Path, "a primitive in a deparser")
 	}
 	t.Where = d.Path
-	// Compute the total length of the new headers.
+	// This computes the total length of the new headers.
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
 	most := 0
 	for _, h := range d.Order {
@@ -59,21 +59,23 @@ func (t *Headers) Deparse(drop string) {
 	t.Bind(done)
 }
 
-// manyHeaders is the number of headers, or parser states, from which on the verifier would follow
-// too many sums of their lengths (each combination of headers has one). Widening the bounds costs
-// each packet a store and a load per header.
+// manyHeaders is the number of headers, or of parser states, from which on the bounds of lengths
+// are widened. Otherwise the verifier would follow the total length of each combination of headers.
+// Widening costs each packet a store and a load per header.
 const manyHeaders = 8
 
-// manyLengths reports whether headers may have too many different total lengths for the verifier.
+// manyLengths reports whether a deparser's headers may have too many different total lengths for
+// the verifier.
 func manyLengths(d *bmv2json.Deparser) bool {
 	return analysis.HasVarbit(d) || len(d.Order) > manyHeaders
 }
 
-// deparseByCopy writes the headers wherever their bytes in the frame are, even outside of the
-// frame's linear part. Small headers are put together in Plan.Out and written at once; blocks are
-// written from their place.
+// deparseByCopy emits code that writes the headers even outside the frame's linear part. It
+// assembles small headers in Plan.Out and writes them at once. It writes blocks directly from their
+// position in the PHV.
 func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
-	// Entry: where in the frame the next flush goes; Temp: how much of Plan.Out is filled.
+	// Entry is the offset in the frame at which the next flush writes. Temp is the number of bytes
+	// in Plan.Out.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
 	room := 0
 	for _, h := range d.Order {
@@ -93,7 +95,8 @@ func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			t.Bind(rests)
 			t.Emit(asm.Add.Imm(code.Entry, int32(size)))
 		} else {
-			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop)) // never true; needed by the verifier
+			// The condition is never true, but the verifier needs it.
+			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop))
 			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 			if h.Type.VL >= 0 {
 				t.putVarbit(h, drop)
@@ -112,7 +115,7 @@ func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 	t.flush(room, drop)
 }
 
-// flush writes the content of Plan.Out to the frame.
+// flush emits code that writes the content of Plan.Out to the frame.
 func (t *Headers) flush(room int, drop string) {
 	if room == 0 {
 		return
@@ -127,21 +130,21 @@ func (t *Headers) flush(room int, drop string) {
 	t.Bind(empty)
 }
 
-// writeFields writes a header to R3+out. Fields that do not fill whole bytes are put together in a
-// word first. If exact is set, it must not write any byte after the header.
+// writeFields emits code that writes a header to R3+out. It first combines fields that do not fill
+// whole bytes in a word. If exact is set, the code must not write any byte after the header.
 func (t *Headers) writeFields(h *bmv2json.HeaderType, base, out int, exact bool) {
 	t.writeFieldRange(h, 0, len(h.Fields), base, out, exact)
 }
 
-// writeFieldRange writes the fields [first, last), which start and end on a byte, to where they are
-// if no field of variable length is before them.
+// writeFieldRange emits code that writes the fields [first, last), which start and end on a byte.
+// It writes them to their offsets in a header without a field of variable length before them.
 func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out int,
 	exact bool) {
 	if first == last {
 		return
 	}
 	l := t.Layout.Types[h]
-	// Chunks of whole bytes, 64 bits at most: [from, from+bits) of the header.
+	// piece is a chunk of whole bytes, at most 64 bits: the bits [from, from+bits) of the header.
 	type piece struct {
 		v     *ir.Value
 		width int
@@ -166,7 +169,7 @@ func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out
 		t.putBytes(v, out+from/8, filled/8, exact)
 		from, filled, run = from+filled, 0, nil
 	}
-	add := func(v *ir.Value, width int) { // the low width bits of v
+	add := func(v *ir.Value, width int) { // appends the low width bits of v
 		for width > 0 {
 			n := min(width, 64-filled)
 			run = append(run, piece{ir.And(ir.Shr(v, uint64(width-n)), ir.Const(ir.Ones(n))), n})
@@ -188,7 +191,7 @@ func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out
 			if w == n-1 {
 				width = f.Width - 64*(n-1)
 			}
-			// a full word needs no shift or mask
+			// A full word needs no shift or mask.
 			if filled == 0 && width == 64 && ir.Wide(f.Width) {
 				t.Load(asm.R1, code.PHV, p.Off+(n-1-w)*8, 8)
 				t.Store(asm.R3, out+from/8, asm.R1, 8)
@@ -203,8 +206,8 @@ func (t *Headers) writeFieldRange(h *bmv2json.HeaderType, first, last, base, out
 	}
 }
 
-// putBytes writes the low size bytes of v, big-endian, to R3+off. Unless exact is set it may write
-// up to 8 bytes; the bytes after v are written later or are unused.
+// putBytes emits code that writes the low size bytes of v, big-endian, to R3+off. Unless exact is
+// set, it may write up to 8 bytes. The bytes after v are written later or are unused.
 func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 	wide := size
 	switch {
@@ -219,7 +222,7 @@ func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 		t.putRegister(off, size, wide, exact)
 		return
 	}
-	// R3 is in use, so only the registers after it are free for computing.
+	// R3 is in use, so the code may compute only with the registers after R3.
 	if v.RegistersNeeded() > 2 {
 		t.Emit(asm.Mov.Reg(asm.R0, asm.R3))
 		t.Compute(v, 0)
@@ -233,8 +236,8 @@ func (t *Headers) putBytes(v *ir.Value, off, size int, exact bool) {
 	t.putRegister(off, size, wide, exact)
 }
 
-// putRegister writes the first size bytes of R1 in memory order to R3+off: `wide` bytes at once or,
-// if it must be exact, in pieces.
+// putRegister emits code that writes the first size bytes of R1, in memory order, to R3+off. It
+// writes `wide` bytes at once or, if exact is set, only size bytes in several pieces.
 func (t *Headers) putRegister(off, size, wide int, exact bool) {
 	if !exact || size == wide {
 		t.Store(asm.R3, off, asm.R1, wide)
@@ -253,8 +256,8 @@ func (t *Headers) putRegister(off, size, wide int, exact bool) {
 	}
 }
 
-// resize makes the frame's headers Entry bytes long instead of PHVHead (R1). It uses all registers
-// but Entry, PHV and Ctx.
+// resize emits code that makes the frame's headers Entry bytes long instead of PHVHead (R1). It
+// uses all registers but Entry, PHV and Ctx.
 func (t *Headers) resize(drop string) {
 	shrink, done := t.NewLabel("shrink"), t.NewLabel("resized")
 	if t.Hook == emit.XDP {
@@ -266,8 +269,8 @@ func (t *Headers) resize(drop string) {
 		t.Call(asm.FnSkbChangeHead)
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop))
 		t.Jump(done)
-		// No helper removes bytes from the front of a frame at tc for every protocol, so the
-		// payload moves forward and the end is cut off.
+		// At tc, no helper removes bytes from the front of a frame for every protocol. So the
+		// payload moves forward, and the frame is cut at its end.
 		t.Bind(shrink)
 		t.StoreConstant(asm.R10, -4, 0, 4)
 		t.Emit(asm.LoadMapPtr(asm.R1, t.Maps.Buffer), asm.Mov.Reg(asm.R2, asm.R10),

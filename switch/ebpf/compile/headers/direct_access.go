@@ -9,16 +9,17 @@ import (
 )
 
 // Direct access to the frame. A helper that copies bytes from or to a frame (bpf_skb_load_bytes,
-// bpf_skb_store_bytes) must find the bytes, check whether they are shared, and copy a number of
-// bytes that is known only at run time. If they are in the frame's linear part, as headers nearly
-// always are, a program may read and write them itself, after comparing its pointer with the part's
-// end; the verifier checks that. At tc the program first makes the frame's head its own (unshared):
-// when it starts, and after each clone.
+// bpf_skb_store_bytes) has much to do. It must find the bytes, check whether they are shared, and
+// copy a number of bytes that is known only at run time. Headers are nearly always in the frame's
+// linear part. A program may read and write this part itself, after it has compared its pointer
+// with the part's end. The verifier checks that. At tc the program first makes the frame's head its
+// own (unshared), when it starts and after each clone.
 //
 // One comparison covers all headers. The further comparisons before each header are for the
 // verifier, which forgets bounds where paths meet.
 
-// frameBounds loads where the frame's linear part begins and ends.
+// frameBounds emits code that loads the addresses of the start and the end of the frame's linear
+// part.
 func (t *Headers) frameBounds(data, end asm.Register) {
 	at := emit.SKBData
 	if t.Hook == emit.XDP {
@@ -28,16 +29,17 @@ func (t *Headers) frameBounds(data, end asm.Register) {
 	t.Load(end, code.Ctx, at+4, 4)
 }
 
-// loadChunk is how many bytes of the frame are copied at a time; loadMost is the most bytes copied
-// this way. For more bytes, a call costs less.
+// loadChunk is how many bytes of the frame are copied at a time. loadMost is the largest number of
+// bytes copied in this way. For more bytes, a helper call costs less.
 const (
 	loadChunk = 16
 	loadMost  = 512
 )
 
-// LoadDirectly copies the Temp first bytes of the frame to Plan.Frame and goes to done. If they are
-// not all in the linear part, or are less than a chunk, control continues after its code. The last
-// bytes are copied as a whole chunk that ends with them, so part of it may be copied twice.
+// LoadDirectly emits code that copies the first Temp bytes of the frame to Plan.Frame and jumps to
+// done. Control continues after this code if the linear part does not have all these bytes, or if
+// they are less than a chunk. The last bytes are copied as a whole chunk that ends with them, so a
+// part of it may be copied twice.
 func (t *Headers) LoadDirectly(done string) {
 	if t.FrameMax > loadMost {
 		return
@@ -61,9 +63,9 @@ func (t *Headers) LoadDirectly(done string) {
 	t.Bind(otherwise)
 }
 
-// deparseDirectly writes the headers, Entry bytes in total, into the frame's linear part, and goes
-// to done. If they are not all in that part, control continues after its code; all bytes written so
-// far will be written again.
+// deparseDirectly emits code that writes the headers, Entry bytes in total, into the frame's linear
+// part, and jumps to done. If the headers do not fit into that part, control continues after this
+// code. The code there writes all bytes again.
 func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 	otherwise := t.NewLabel("otherwise")
 	t.frameBounds(asm.R1, asm.R2)
@@ -75,7 +77,7 @@ func (t *Headers) deparseDirectly(d *bmv2json.Deparser, done string) {
 		size := t.Layout.Types[h.Type].Bytes
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JEq.Imm(asm.R1, 0, skip))
-		if t.Blocks[h] { // the block is so long that a call costs less than copying words
+		if t.Blocks[h] { // The block is so long that a call costs less than copying words.
 			rests := t.NewLabel("rests")
 			t.ifResting(h, rests)
 			t.Emit(asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Reg(asm.R3, code.PHV),

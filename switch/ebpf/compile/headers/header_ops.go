@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// SetValid makes a header valid, and the others of its union invalid.
+// SetValid emits code that makes a header valid and the other members of its union invalid.
 func (t *Headers) SetValid(h *bmv2json.Header) {
 	t.StoreConstant(code.PHV, t.Layout.Validity(h), 1, 1)
 	if h.Union != nil {
@@ -21,7 +21,7 @@ func (t *Headers) SetValid(h *bmv2json.Header) {
 	}
 }
 
-// AddHeader is setValid() of P4: all fields of a header that was invalid become 0.
+// AddHeader emits setValid() of P4. If the header was invalid, all its fields become 0.
 func (t *Headers) AddHeader(h *bmv2json.Header) {
 	done := t.NewLabel("was")
 	t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
@@ -32,7 +32,7 @@ func (t *Headers) AddHeader(h *bmv2json.Header) {
 	t.Bind(done)
 }
 
-// RemoveHeader is setInvalid().
+// RemoveHeader emits setInvalid() of P4.
 func (t *Headers) RemoveHeader(h *bmv2json.Header) {
 	if h.Metadata {
 		return
@@ -47,8 +47,8 @@ func (t *Headers) RemoveHeader(h *bmv2json.Header) {
 	t.StoreConstant(code.PHV, t.Layout.Validity(h), 0, 1)
 }
 
-// adjustPacketLength updates the value of packet_length in egress for a header that is added (sign
-// is 1) or removed (-1).
+// adjustPacketLength emits code that updates packet_length in egress for a header that is added
+// (sign is 1) or removed (sign is -1).
 func (t *Headers) adjustPacketLength(h *bmv2json.Header, sign int) {
 	if !t.ReadsPacketLength() {
 		return
@@ -66,7 +66,7 @@ func (t *Headers) adjustPacketLength(h *bmv2json.Header, sign int) {
 	t.Store(code.PHV, memory.PHVLength, asm.R1, 4)
 }
 
-// AssignHeader copies a header, validity included. Both have the same type.
+// AssignHeader emits code that copies a header with its validity. Both headers have the same type.
 func (t *Headers) AssignHeader(dst, src *bmv2json.Header) {
 	if dst == src {
 		return
@@ -98,15 +98,15 @@ func (t *Headers) AssignHeader(dst, src *bmv2json.Header) {
 	t.Bind(done)
 }
 
-// AssignUnion copies the members of a union one by one; the valid ones become valid in the
-// destination.
+// AssignUnion emits code that copies the members of a union one by one. Valid members become valid
+// in the destination.
 func (t *Headers) AssignUnion(dst, src []*bmv2json.Header) {
 	for i := range min(len(dst), len(src)) {
 		t.AssignHeader(dst[i], src[i])
 	}
 }
 
-// AssignStack copies a stack, element by element.
+// AssignStack emits code that copies a header stack, element by element.
 func (t *Headers) AssignStack(p *bmv2json.Primitive) {
 	dst, to := t.StackElements(p.Args[0])
 	src, from := t.StackElements(p.Args[1])
@@ -120,7 +120,7 @@ func (t *Headers) AssignStack(p *bmv2json.Primitive) {
 	}
 }
 
-// ShiftStack emits push_front and pop_front by a constant.
+// ShiftStack emits push_front or pop_front by a constant.
 func (t *Headers) ShiftStack(p *bmv2json.Primitive) {
 	elements, next := t.StackElements(p.Args[0])
 	size := len(elements)

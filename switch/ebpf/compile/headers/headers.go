@@ -6,15 +6,15 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// Headers writes the instructions that move headers.
+// Headers emits the code that moves headers.
 type Headers struct {
 	*emit.Emitter
 	delivery *delivery.Delivery
-	// ParserPrimitive writes a primitive that the parser calls; package control provides it.
+	// ParserPrimitive emits a primitive that the parser calls. Package control provides it.
 	ParserPrimitive func(*bmv2json.Primitive)
 }
 
-// New makes the writer of a program's headers.
+// New returns the Headers that emits a program's parser, deparser and header operations.
 func New(e *emit.Emitter, d *delivery.Delivery) *Headers {
 	return &Headers{Emitter: e, delivery: d}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// The parser. The first bytes of the frame are in the PHV (Plan.Frame), Entry is the cursor and
-// Temp the number of bytes. The verifier knows that Temp is at most the buffer's size, so all bytes
-// before Temp are known to be in the PHV.
+// The parser. The first bytes of the frame are in the PHV (Plan.Frame). Entry is the cursor, and
+// Temp is the number of these bytes. The verifier knows that Temp is at most the buffer's size. So
+// it knows that all bytes before Temp are in the PHV.
 
-// Parse emits the parser. It leaves the cursor in PHVHead and sets parser_error. It sets the fields
-// of all headers that were not extracted to 0.
+// Parse emits the parser. It leaves the cursor in PHVHead and sets parser_error. It sets all fields
+// of headers that were not extracted to 0.
 func (t *Headers) Parse() {
 	if len(t.Prog.Parsers) == 0 {
 		ir.Refuse("parsers", "a program without a parser")
@@ -37,7 +37,7 @@ func (t *Headers) Parse() {
 		}
 		return "parse." + s.Name
 	}
-	farthest := t.FrameMax // the largest possible cursor
+	farthest := t.FrameMax // the largest possible value of the cursor
 	for h := range t.Blocks {
 		farthest += t.Layout.Types[h.Type].Bytes
 	}
@@ -45,7 +45,8 @@ func (t *Headers) Parse() {
 	for _, s := range p.States {
 		t.Where = pathOfState(s)
 		t.Bind(label(s))
-		// in a loop the verifier has to see that the cursor advances
+		// In a loop, the verifier has to see that the cursor advances, so this does not widen its
+		// bounds.
 		if len(p.States) > manyHeaders && !analysis.IsCycle(s) {
 			t.WidenBounds(code.Entry, farthest, "ingress.drop")
 		}
@@ -56,7 +57,7 @@ func (t *Headers) Parse() {
 		t.Where = pathOfState(s)
 		t.selectNext(s, label)
 	}
-	// Code that stops the parser jumps here with the error's number in R1.
+	// Code that stops the parser jumps to parse.error with the error's number in R1.
 	t.Bind("parse.error")
 	t.SetStandard(t.Std.ParserError, asm.R1)
 	t.Bind(done)
@@ -73,16 +74,17 @@ func (t *Headers) Parse() {
 	}
 }
 
-// parserError stops the parser.
+// parserError emits code that stops the parser with an error.
 func (t *Headers) parserError(name string) {
 	t.Emit(asm.Mov.Imm(asm.R1, t.errorValue(name)))
 	t.Jump("parse.error")
 }
 
-// available makes sure that the frame has that many bytes at offset off from the cursor.
+// available emits code that checks that the frame has that many bytes at offset off from the
+// cursor.
 //
 // A parser that loops without a stack may reach the end of the buffer before the end of the frame.
-// The program cannot continue then, so it drops the frame.
+// The program then drops the frame, because it cannot continue.
 func (t *Headers) available(off, bytes int) {
 	beyond, short, ok := t.NewLabel("beyond"), t.NewLabel("short"), t.NewLabel("there")
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.Add.Imm(asm.R1, int32(off+bytes)))
@@ -140,7 +142,7 @@ func (t *Headers) parserOp(o *bmv2json.ParserOp) {
 	}
 }
 
-// advance moves the cursor.
+// advance emits code that moves the cursor.
 func (t *Headers) advance(by *bmv2json.Expr) {
 	if n, ok := ir.ConstantOf(by, 8*memory.MaxAdvance+1); ok && n%8 == 0 {
 		t.available(0, n/8)
@@ -161,7 +163,7 @@ func (t *Headers) advance(by *bmv2json.Expr) {
 		"ingress.drop"))
 }
 
-// lookAhead stores bits of the frame into a field.
+// lookAhead emits code that stores bits of the frame into a field without moving the cursor.
 func (t *Headers) lookAhead(p ir.Place, e *bmv2json.Expr) {
 	if !ir.Wide(p.Width) {
 		low := min(e.Width, 64)
@@ -178,7 +180,7 @@ func (t *Headers) lookAhead(p ir.Place, e *bmv2json.Expr) {
 	}
 }
 
-// extract extracts the header at the cursor.
+// extract emits code that extracts the header at the cursor.
 func (t *Headers) extract(h *bmv2json.Header) {
 	bytes := t.Layout.Types[h.Type].Bytes
 	if t.Blocks[h] {
@@ -205,8 +207,8 @@ func (t *Headers) extract(h *bmv2json.Header) {
 	t.SetValid(h)
 }
 
-// extractNext extracts the header at the cursor into the next element of a stack, whose element
-// count is at next. Each element has its own code.
+// extractNext emits code that extracts the header at the cursor into the next element of a stack.
+// The stack's element count is at next. Each element has its own code.
 func (t *Headers) extractNext(elements []*bmv2json.Header, next int,
 	take func(*bmv2json.Header)) {
 	done := t.NewLabel("taken")
@@ -223,7 +225,7 @@ func (t *Headers) extractNext(elements []*bmv2json.Header, next int,
 	t.Bind(done)
 }
 
-// extractFields reads the fields of a header from the frame at the cursor.
+// extractFields emits code that reads the fields of a header from the frame at the cursor.
 func (t *Headers) extractFields(h *bmv2json.HeaderType, base int, to asm.Register) {
 	if h.VL >= 0 {
 		ir.Refuse(h.Path, "extracting a header of variable length (%s) without a length", h.Name)
@@ -231,8 +233,8 @@ func (t *Headers) extractFields(h *bmv2json.HeaderType, base int, to asm.Registe
 	t.extractFieldRange(h, 0, len(h.Fields), base, to)
 }
 
-// extractFieldRange reads the fields [first, last) of a header that starts at the cursor, or would
-// if the field of variable length before them were empty.
+// extractFieldRange emits code that reads the fields [first, last) of a header at the cursor. It
+// uses their offsets in a header whose field of variable length is empty.
 func (t *Headers) extractFieldRange(h *bmv2json.HeaderType, first, last, base int,
 	to asm.Register) {
 	l := t.Layout.Types[h]
@@ -247,7 +249,7 @@ func (t *Headers) extractFieldRange(h *bmv2json.HeaderType, first, last, base in
 			t.Store(to, base+fl.Off, asm.R1, fl.Size)
 			continue
 		}
-		// Word by word, the most significant (and perhaps shorter) one first.
+		// Read word by word. The first word is the most significant, and may be shorter.
 		n := ir.WordsOf(f.Width)
 		first := f.Width - 64*(n-1)
 		for w, bit := 0, fl.Bit; w < n; w++ {
@@ -267,8 +269,8 @@ func (t *Headers) extractFieldRange(h *bmv2json.HeaderType, first, last, base in
 	}
 }
 
-// readBits reads a number of up to 64 bits that starts at a bit of the memory at R3+off. It may
-// touch up to 8 bytes after it.
+// readBits emits code that reads a number of up to 64 bits that starts at a bit of the memory at
+// R3+off. The code may read up to 8 bytes after the number.
 func (t *Headers) readBits(dst, tmp asm.Register, off, bit, width int) {
 	at, in := off+bit/8, bit%8
 	if in == 0 {
@@ -309,7 +311,7 @@ func (t *Headers) readBits(dst, tmp asm.Register, off, bit, width int) {
 		if width < 64 {
 			t.Emit(asm.RSh.Imm(dst, int32(64-width)))
 		}
-	default: // nine bytes
+	default: // the number spans nine bytes
 		t.Load(dst, asm.R3, at, 8)
 		t.Emit(asm.HostTo(asm.BE, dst, asm.DWord), asm.LSh.Imm(dst, int32(in)))
 		t.Load(tmp, asm.R3, at+8, 1)
@@ -320,10 +322,10 @@ func (t *Headers) readBits(dst, tmp asm.Register, off, bit, width int) {
 	}
 }
 
-// selectNext emits a state's transitions.
+// selectNext emits the transitions of a parser state.
 func (t *Headers) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseState) string) {
-	var parts []*ir.Value // of up to 64 bits each, wide ones are split
-	var widths []int      // in bits
+	var parts []*ir.Value // the parts of the key, up to 64 bits each; wide parts are split
+	var widths []int      // width of each part in bits
 	for i, k := range s.Key {
 		w := s.KeyWidths[i]
 		switch {
@@ -354,9 +356,9 @@ func (t *Headers) selectNext(s *bmv2json.ParseState, label func(*bmv2json.ParseS
 				append(widths, n)
 		}
 	}
-	// If there are several defaults, the last one counts, and it is tried after all other cases.
-	// p4c writes a case that matches everything (_, or a full range) as a further default, and BMv2
-	// has room for only one.
+	// If there are several defaults, the last default counts, and it is tried after all other
+	// cases. p4c writes a case that matches everything (_, or a full range) as a further default,
+	// and BMv2 has room for only one default.
 	otherwise := (*bmv2json.ParseState)(nil)
 	for _, tr := range s.Transitions {
 		t.Where = tr.Path

@@ -10,25 +10,28 @@ import (
 )
 
 // Blocks that rest in the frame. Normally, a value of 1,024 bytes is copied from the frame to the
-// PHV, from there to a register, and back to the frame, which still contains it. If a program only
-// reads registers into a block's fields and writes registers with them, each field stays in the
-// frame until a register is read into it. A register is written straight from the frame, and fields
-// that still rest there are not written with the headers.
+// PHV, from the PHV to a register, and back to the frame, which still contains the value. Some
+// programs only read registers into a block's fields and only write registers from them. There,
+// each field stays in the frame until the program reads a register into it. The program writes a
+// register straight from the frame. It does not write the fields that still rest in the frame with
+// the headers.
 //
 // A block has a mask in the PHV, with a bit for each field that rests. Such a field is in the frame
-// (Plan.BlockAt says where), and its place in the PHV has no meaningful content. Resting fields are
-// copied into the PHV (settle) before the frame changes: before copies are made, because each copy
-// writes its headers into the same frame, and if the outgoing headers differ in total length or the
-// block moves among them.
+// (Plan.BlockAt says where), and its bytes in the PHV have no meaning. The program copies resting
+// fields into the PHV (settle) before the frame changes. It does so before copies are made, because
+// each copy writes its headers into the same frame. It also does so if the outgoing headers have
+// another total length or if the block moves among them.
 
-// clearResting clears the masks of a packet that has just arrived.
+// clearResting emits code that clears the masks of a packet that has just arrived, so that no field
+// rests.
 func (t *Headers) clearResting() {
 	for _, r := range t.Resting {
 		t.StoreConstant(code.PHV, r.Mask, 0, 4)
 	}
 }
 
-// MarkRead records that a field has been read into the PHV, if it is one that may rest.
+// MarkRead emits code that records that a register was read into a field, if the field may rest in
+// the frame.
 func (t *Headers) MarkRead(dst ir.Place) {
 	if f, ok := t.RestingFields[dst.Off]; ok {
 		t.Load(asm.R1, code.PHV, f.Mask, 4)
@@ -37,8 +40,8 @@ func (t *Headers) MarkRead(dst ir.Place) {
 	}
 }
 
-// WriteResting writes the cell at R2 with the value of a resting field and goes to done; for any
-// other field, control continues.
+// WriteResting emits code that writes a resting field to the register cell at R2 and jumps to done.
+// For any other field, control continues after this code.
 func (t *Headers) WriteResting(off, size int, done string) {
 	f, ok := t.RestingFields[off]
 	if !ok {
@@ -53,7 +56,7 @@ func (t *Headers) WriteResting(off, size int, done string) {
 	t.Bind(here)
 }
 
-// loadField loads a field that rests to where R3 points.
+// loadField emits code that loads a resting field from the frame to the address in R3.
 func (t *Headers) loadField(r *memory.Resting, index, size int) {
 	t.Load(asm.R2, code.PHV, t.BlockAt[r.Header], 4)
 	if off := t.Layout.Types[r.Header.Type].Fields[index].Off; off != 0 {
@@ -63,7 +66,7 @@ func (t *Headers) loadField(r *memory.Resting, index, size int) {
 	t.LoadBytes()
 }
 
-// settle copies the resting fields of a block into the PHV.
+// settle emits code that copies the resting fields of a block into the PHV.
 func (t *Headers) settle(r *memory.Resting) {
 	some, loaded, settled := t.NewLabel("some"), t.NewLabel("loaded"), t.NewLabel("settled")
 	base := t.Layout.Base[r.Header.Index]
@@ -94,15 +97,16 @@ func (t *Headers) settle(r *memory.Resting) {
 	t.Bind(settled)
 }
 
-// SettleAll settles all blocks.
+// SettleAll emits code that copies the resting fields of all blocks into the PHV.
 func (t *Headers) SettleAll() {
 	for _, r := range t.Resting {
 		t.settle(r)
 	}
 }
 
-// settleElsewhere settles a block that will leave from a different place in the frame than the one
-// in which it rests. Entry is the place from which it leaves.
+// settleElsewhere emits code that copies a block's resting fields into the PHV, if the block will
+// leave from another offset of the frame than the one at which it rests. Entry is the offset from
+// which the block will leave.
 func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	r := t.RestsIn(h)
 	if r == nil {
@@ -115,8 +119,8 @@ func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	t.Bind(there)
 }
 
-// ifResting goes to rests if all of a block rests and the block leaves from its present place. It
-// settles a block that rests only partly.
+// ifResting emits code that jumps to rests if all fields of a block rest in the frame. If only some
+// fields rest, the code copies them into the PHV. The block's offset in the frame must not change.
 func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	r := t.RestsIn(h)
 	if r == nil {
@@ -129,11 +133,12 @@ func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	}
 }
 
-// ReloadBlock restores a block's fields from the frame, as when the block was extracted, or sets
-// them to 0 if the block is not valid.
+// ReloadBlock emits code that restores a block's fields from the frame, as they were when the block
+// was extracted. If the block is invalid, its fields become 0.
 func (t *Headers) ReloadBlock(h *bmv2json.Header, drop string) {
 	absent := t.NewLabel("absent")
-	if r := t.RestsIn(h); r != nil { // all fields rest again, as when the block was extracted
+	// All fields rest in the frame again, as when the block was extracted.
+	if r := t.RestsIn(h); r != nil {
 		t.StoreConstant(code.PHV, r.Mask, r.WholeMask(), 4)
 		t.Load(asm.R1, code.PHV, t.Layout.Validity(h), 1)
 		t.Emit(asm.JNE.Imm(asm.R1, 0, absent))

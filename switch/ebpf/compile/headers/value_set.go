@@ -7,13 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Places on the stack during the search of a set.
+// Stack offsets during the search in a value set.
 const (
 	setOnStack   = -96
 	countOnStack = -104
 )
 
-// inSet emits a transition for the keys, given as words, that are in a value set under a mask.
+// inSet emits a transition that is taken if the key, given as words, is in a value set under a
+// mask.
 func (t *Headers) inSet(tr *bmv2json.Transition, parts []*ir.Value, masks []uint64, yes string) {
 	sp := &t.ValueSets[tr.Set.Index]
 	if sp.Words != len(parts) {

@@ -9,11 +9,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// A field of variable length (varbit) is a byte string in the PHV, with its length in two further
-// bytes of the header. It is always copied as a whole, whatever its length. Between frame and PHV,
-// the data that follows is then read or written right after the valid bytes.
+// A field of variable length (varbit) is a byte string in the PHV. Two further bytes of the header
+// contain its length. The program always copies the whole space of the field. Between frame and
+// PHV, it then reads or writes the data that follows right after the valid bytes.
 
-// extractVarbit extracts a header with a varbit field, which is length bits long.
+// extractVarbit emits code that extracts a header with a varbit field of length bits.
 func (t *Headers) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
@@ -48,7 +48,7 @@ func (t *Headers) extractVarbit(h *bmv2json.Header, length *bmv2json.Expr) {
 	t.SetValid(h)
 }
 
-// varbitAt is the offset in bytes at which a header's varbit field starts on the wire.
+// varbitAt returns the offset in bytes at which a header's varbit field starts on the wire.
 func (t *Headers) varbitAt(h *bmv2json.HeaderType) int {
 	bit := h.Fields[h.VL].Offset
 	if bit%8 != 0 || h.FixedBits%8 != 0 {
@@ -58,8 +58,8 @@ func (t *Headers) varbitAt(h *bmv2json.HeaderType) int {
 	return bit / 8
 }
 
-// putVarbit writes a header with a varbit field to Plan.Out at Temp, to which R3 points, and adds
-// the field's length to Temp.
+// putVarbit emits code that writes a header with a varbit field to Plan.Out at Temp, where R3
+// points, and adds the field's length to Temp.
 func (t *Headers) putVarbit(h *bmv2json.Header, drop string) {
 	l := t.Layout.Types[h.Type]
 	at := t.varbitAt(h.Type)
@@ -72,7 +72,7 @@ func (t *Headers) putVarbit(h *bmv2json.Header, drop string) {
 	t.writeFieldRange(h.Type, h.Type.VL+1, len(h.Type.Fields), base, t.Out, false)
 }
 
-// AssignVarbit copies a varbit field.
+// AssignVarbit emits code that copies a varbit field.
 func (t *Headers) AssignVarbit(p *bmv2json.Primitive) {
 	dst, src := p.Args[0].Field, p.Args[1].Field
 	if dst.Header == src.Header {

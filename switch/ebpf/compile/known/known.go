@@ -8,37 +8,37 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// MostRanges is how many ranges of keys a known table may have.
+// MostRanges is the largest number of key ranges of a known table.
 const MostRanges = 64
 
 // Table is the content of a table at some time.
 type Table struct {
 	Version uint32  // the table's version when it had this content
-	Ranges  []Range // in order, without gaps, from 0 on
-	// its entries' parameters, by the entry's word, whose low 16 bits name the action
+	Ranges  []Range // the ranges of all keys from 0 on, in order and without gaps
+	// Entries maps an entry's word to the entry's parameters. The low 16 bits of the word name the
+	// action.
 	Entries map[uint64]Entry
 }
 
-// Entry is an entry's action and arguments.
+// Entry has the parameters of an entry's action.
 type Entry struct{ Params [][]byte }
 
-// Range is the keys from From to the beginning of the next range, and the word of their entry; 0:
-// they have no entry.
+// Range is the keys from From to the beginning of the next range, with the word of their entry. The
+// word is 0 if they have no entry.
 type Range struct {
 	From, Word uint64
 }
 
-// Prefix is an entry of a table with one key: the keys that have its first Bits bits in common, and
-// their word.
+// Prefix is an entry of a table with one key. It matches the keys that share the first Bits bits.
 type Prefix struct {
 	Value uint64
 	Bits  int
 	Word  uint64
 }
 
-// RangesOf splits the keys of a width in bits into ranges according to prefixes; the longest
-// matching prefix wins. It returns nil if there are more than MostRanges ranges. An exact entry is
-// a prefix as long as the key.
+// RangesOf splits all keys of a width in bits into ranges according to prefixes. The longest
+// matching prefix wins. An exact entry is a prefix as long as the key. RangesOf returns nil if
+// there are more than MostRanges ranges.
 func RangesOf(prefixes []Prefix, width int) []Range {
 	if len(prefixes) > MostRanges {
 		return nil

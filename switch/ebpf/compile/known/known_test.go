@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// TestRangesAreTheLongestPrefixes compares ranges with a search of all prefixes, at the keys where
-// a prefix begins or ends, and next to them.
+// TestRangesAreTheLongestPrefixes compares ranges with a search of all prefixes. It looks up the
+// keys where a prefix begins or ends, and their neighbours.
 func TestRangesAreTheLongestPrefixes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	made := 0
@@ -19,7 +19,7 @@ func TestRangesAreTheLongestPrefixes(t *testing.T) {
 		for range r.IntN(14) {
 			p := Prefix{Bits: r.IntN(width + 1), Word: 1 + r.Uint64N(5)}
 			p.Value = r.Uint64() & ir.Ones(width) &^ ir.Ones(width-p.Bits)
-			if r.IntN(2) == 0 { // nested prefixes
+			if r.IntN(2) == 0 { // make a nested prefix
 				p.Value &= 7 << max(width-3, 0)
 				p.Value &^= ir.Ones(width - p.Bits)
 			}

@@ -13,18 +13,18 @@ import (
 // that entry. So a packet notes the epoch in which it begins. After a change, Barrier increments
 // the epoch and gives packets that began earlier time to end (barrierGrace). It then bars packets
 // of earlier epochs from the registers, and waits until the lock is free. Barrier thus waits for a
-// packet that already has the registers; a packet that gets them later is dropped before it touches
-// them. This costs a packet two loads. Waiting until all packets are gone (runtime.WaitForPackets)
-// would cost the control plane 8 to 40 ms for each request. Without the grace period, one request
-// in eighty dropped a packet of a client that sends without pause.
+// packet that already holds the registers. A packet that locks them later is dropped before it
+// touches them. This costs a packet two loads. Waiting until all packets have ended
+// (runtime.WaitForPackets) would cost the control plane 8 to 40 ms for each request. Without the
+// grace period, one request in eighty dropped a packet of a client that sends without pause.
 
-// lockTries bounds how often a packet checks whether the lock is free before it is dropped. The
-// bound corresponds to some tens of milliseconds, a thousand times longer than any packet holds it.
+// lockTries is how often a packet checks whether the lock is free before the packet is dropped.
+// This takes some tens of milliseconds, a thousand times longer than any packet holds the lock.
 const lockTries = 1 << 23
 
-// LockRegisters waits for the registers. Packets are processed with interrupts of the network
-// disabled (softirq), so the holder runs on another CPU and the waiting packet never keeps it from
-// finishing.
+// LockRegisters emits code that waits for the registers' lock. Packets are processed with network
+// interrupts disabled (softirq). So the holder runs on another CPU, and the waiting packet never
+// keeps the holder from finishing.
 func (t *Locks) LockRegisters() {
 	drop := "ingress.drop"
 	if t.Name == "egress" {
@@ -47,8 +47,8 @@ func (t *Locks) LockRegisters() {
 	}
 }
 
-// RecordEpoch records the epoch in which a packet begins, before it looks anything up. It uses R1
-// and R2.
+// RecordEpoch emits code that records the epoch in which a packet begins, before the packet looks
+// up anything. It uses R1 and R2.
 func (t *Locks) RecordEpoch() {
 	if !t.LocksRegisters() {
 		return
@@ -62,7 +62,7 @@ func (t *Locks) RecordEpoch() {
 	t.Store(code.PHV, memory.PHVEpoch, asm.R2, 8)
 }
 
-// Acquire takes a lock, or goes to failed. It uses the registers 0 to 5.
+// Acquire emits code that takes a lock, or jumps to failed. It uses R0 to R5.
 func (t *Locks) Acquire(lock int, failed string) {
 	got := t.NewLabel("got")
 	t.StateAddress(asm.R1, lock)
@@ -74,8 +74,8 @@ func (t *Locks) Acquire(lock int, failed string) {
 	t.Bind(got)
 }
 
-// waitFunction is the function that waits for a lock: it returns 1 when it has the lock, and 0 if
-// that has taken too long.
+// waitFunction emits the function that waits for a lock. The function returns 1 when it has taken
+// the lock, and 0 after too many tries.
 func (t *Locks) waitFunction(lock int) string {
 	name := "wait"
 	if lock != t.Lock {
@@ -106,7 +106,7 @@ func (t *Locks) waitFunction(lock int) string {
 	})
 }
 
-// UnlockRegisters releases the registers for the next packet.
+// UnlockRegisters emits code that releases the registers' lock.
 func (t *Locks) UnlockRegisters() {
 	t.StoreConstant(code.PHV, memory.PHVLocked, 0, 1)
 	if t.Versioned() {
@@ -116,7 +116,7 @@ func (t *Locks) UnlockRegisters() {
 	t.Release(t.Lock)
 }
 
-// Release releases a lock. It uses the registers 1 and 2.
+// Release emits code that releases a lock. It uses R1 and R2.
 func (t *Locks) Release(lock int) {
 	t.StateAddress(asm.R1, lock)
 	if runtime.GOARCH == "amd64" { // amd64 does not reorder stores with earlier loads and stores

@@ -2,11 +2,11 @@ package locking
 
 import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 
-// Locks writes the instructions that take and release locks.
+// Locks emits the code that takes and releases locks.
 type Locks struct {
 	*emit.Emitter
-	ByPaths bool // ingress was compiled by its paths, so packets may take stripes
+	ByPaths bool // ingress is compiled path by path, so packets may lock stripes
 }
 
-// New makes the writer of a program's locks.
+// New returns the Locks that emits the locks of a program.
 func New(e *emit.Emitter) *Locks { return &Locks{Emitter: e} }

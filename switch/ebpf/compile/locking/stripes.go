@@ -17,7 +17,7 @@ import (
 // select these cells (a slot, a session) are mostly known before the packet touches the first one.
 // So registers that a packet selects by the same number form a family
 // (memory/register_families.go). Each family has a table of locks with versions, its stripes. In a
-// program that is compiled by its paths, a packet takes the stripe of its number in each family
+// program that is compiled path by path, a packet takes the stripe of its number in each family
 // that it needs (paths/needs.go), before it touches any register:
 //
 //	session 7 ──▶ stripe 7 of the sessions ──▶ the last request, and its version
@@ -36,13 +36,13 @@ import (
 // stripe. Otherwise it would take effect at two different moments.
 //
 // Stripes cost a packet some 8 ns, which is wasted if packets do not contend. So there are modes: a
-// program starts with the one lock, and changes to stripes after packets have waited for it. In
+// program starts with the global lock, and changes to stripes after packets have waited for it. In
 // between there is a mode in which all packets take the lock and all stripes; each change of mode
 // waits until no packet of the previous mode is left (runtime.Pipeline.SetStripes). Programs
-// without stripes (those not compiled by their paths) take the one lock in every mode, so they run
+// without stripes (those not compiled path by path) take the global lock in every mode, so they run
 // only in the first.
 
-// In the PHV, PHVLocked says which locks a packet holds.
+// PHVLocked in the PHV says which locks a packet holds.
 const (
 	hasNothing = 0
 	hasLock    = 1
@@ -53,8 +53,8 @@ const (
 // Striped reports whether the program has stripes at all.
 func (t *Locks) Striped() bool { return t.Versioned() && len(t.Families) > 0 && t.ByPaths }
 
-// findStripe stores the offset of a number's stripe within its family in R1 and in the PHV; a
-// number without cells goes to beyond.
+// findStripe emits code that stores the offset of a number's stripe within its register family in
+// R1 and in the PHV. If the number is too large to have cells, the code jumps to beyond.
 func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	v := t.Index(base)
 	if k, ok := v.Constant(); ok {
@@ -71,8 +71,9 @@ func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	t.Store(code.PHV, t.HeldStripe(f), asm.R2, 8)
 }
 
-// stripeAddress loads the address of the packet's stripe of a family (noted in the PHV) into R1. If
-// the packet has none and that is possible, it goes to none.
+// stripeAddress emits code that loads the address of the packet's stripe of a register family into
+// R1. The PHV contains the stripe's offset. If none is not "", the code jumps to none when the
+// packet has no stripe.
 func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Load(asm.R2, phv, t.HeldStripe(f), 8)
 	if none != "" {
@@ -82,7 +83,8 @@ func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Emit(asm.And.Imm(asm.R2, t.StripeMask()), asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// LockInside takes the locks of a packet that enters the locked section with a step.
+// LockInside emits code that takes the locks of a packet that enters the locked section with the
+// step to.
 func (t *Locks) LockInside(to *paths.Step) {
 	if !t.Striped() {
 		t.LockRegisters()
@@ -101,8 +103,8 @@ func (t *Locks) LockInside(to *paths.Step) {
 	})
 }
 
-// lockStripes takes a packet's stripes; the mode is in R2. The common code is in functions, because
-// packets lock registers in many places and jumps have a limited reach.
+// lockStripes emits code that takes a packet's stripes. The mode is in R2. The common code is in
+// functions, because packets lock registers in many places and jumps have a limited reach.
 func (t *Locks) lockStripes(to *paths.Step) {
 	all, taken := t.NewLabel("all"), t.NewLabel("taken")
 	if list, known := to.Needs.FamiliesToLock(); known {
@@ -125,14 +127,15 @@ func (t *Locks) lockStripes(to *paths.Step) {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, "ingress.drop"))
 }
 
-// callWithPHV calls a function of this file.
+// callWithPHV emits a call of one of the functions in this file, with the PHV as its argument.
 func (t *Locks) callWithPHV(name string) {
 	t.Emit(asm.Mov.Reg(asm.R1, code.PHV), asm.Mov.Imm(asm.R2, 0))
 	t.CallFunction(name)
 }
 
-// lockStripesFunction is the function that takes the stripes of a packet's PHV, which is R1, and
-// returns 1. If that takes too long or the packet's epoch is over, it takes none and returns 0.
+// lockStripesFunction emits the function that takes the stripes that the PHV at R1 lists. The
+// function returns 1. If it takes too long, or if the packet's epoch has ended, it takes no stripe
+// and returns 0.
 func (t *Locks) lockStripesFunction() string {
 	wait, give := t.waitForStripeFunction(), t.giveBackFunction()
 	return t.FunctionOnce("stripes.lock", func() {
@@ -170,7 +173,7 @@ func (t *Locks) lockStripesFunction() string {
 	})
 }
 
-// checkEpoch goes to stripes.failed if a packet's epoch is over.
+// checkEpoch emits code that jumps to stripes.failed if the packet's epoch has ended.
 func (t *Locks) checkEpoch(phv asm.Register) {
 	current := t.NewLabel("current")
 	t.StateAddress(asm.R1, t.Epoch)
@@ -182,7 +185,7 @@ func (t *Locks) checkEpoch(phv asm.Register) {
 	t.Bind(current)
 }
 
-// UnlockInside releases the locks of a packet that leaves the locked section.
+// UnlockInside emits code that releases the locks of a packet that leaves the locked section.
 func (t *Locks) UnlockInside() {
 	if !t.Striped() {
 		t.UnlockRegisters()
@@ -200,7 +203,7 @@ func (t *Locks) UnlockInside() {
 	})
 }
 
-// giveBackStripes releases the stripes that are noted in the PHV.
+// giveBackStripes emits code that releases the stripes that the PHV lists.
 func (t *Locks) giveBackStripes(phv asm.Register) {
 	for f := range t.Families {
 		none := t.NewLabel("none")
@@ -211,8 +214,8 @@ func (t *Locks) giveBackStripes(phv asm.Register) {
 	}
 }
 
-// waitForStripeFunction is the function that waits for the stripe at offset R1 from the first one:
-// it returns 1 when it has the stripe, and 0 if that has taken too long.
+// waitForStripeFunction emits the function that waits for the stripe at offset R1 from the first
+// stripe. The function returns 1 when it has taken the stripe, and 0 after too many tries.
 func (t *Locks) waitForStripeFunction() string {
 	t.FunctionOnce("stripe.wait", func() {
 		t.Emit(asm.Mov.Reg(asm.R6, asm.R2))
@@ -240,11 +243,12 @@ func (t *Locks) waitForStripeFunction() string {
 	})
 }
 
-// TakeStripesFunction is the function that takes all stripes for the holder of the one lock, one
-// after the other, and returns 1. If that takes too long, it takes none and returns 0.
+// TakeStripesFunction emits the function that takes all stripes, one after the other, for the
+// holder of the global lock. The function returns 1. If that takes too long, it takes no stripe and
+// returns 0.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
-	// the next stripe's number is in the state, guarded by the one lock
+	// The state contains the next stripe's number. The global lock guards it.
 	t.FunctionOnce("stripes.each", func() {
 		t.StateAddress(asm.R6, t.Taking)
 		t.Load(asm.R7, asm.R6, 0, 8)
@@ -282,9 +286,9 @@ func (t *Locks) TakeStripesFunction() string {
 	})
 }
 
-// GiveStripesFunction is the function that releases the first R1 stripes.
+// GiveStripesFunction emits the function that releases the first R1 stripes.
 func (t *Locks) GiveStripesFunction() string {
-	t.FunctionOnce("stripes.back", func() { // R1 is the stripe's number
+	t.FunctionOnce("stripes.back", func() { // R1 is the number of the stripe to release.
 		t.Emit(asm.JGE.Imm(asm.R1, int32(len(t.Families)*t.StripeCount), "stripes.none"),
 			asm.LSh.Imm(asm.R1, int32(emit.Log2(memory.StripeBytes))), asm.Mov.Reg(asm.R3, asm.R1))
 		t.StateAddress(asm.R1, t.Stripes)
@@ -302,8 +306,8 @@ func (t *Locks) GiveStripesFunction() string {
 	})
 }
 
-// lockAllFunction is the function that takes the one lock and all stripes for the packet whose PHV
-// is R1, and returns 1. If it fails, it takes none and returns 0.
+// lockAllFunction emits the function that takes the global lock and all stripes for the packet
+// whose PHV is at R1. The function returns 1. If it fails, it takes no lock and returns 0.
 func (t *Locks) lockAllFunction() string {
 	t.TakeStripesFunction()
 	t.giveBackFunction()
@@ -331,8 +335,8 @@ func (t *Locks) lockAllFunction() string {
 	})
 }
 
-// giveBackFunction is the function that releases the locks of the packet whose PHV is R1, unless it
-// holds only the one lock.
+// giveBackFunction emits the function that releases the locks of the packet whose PHV is at R1. It
+// does not handle a packet that holds only the global lock.
 func (t *Locks) giveBackFunction() string {
 	t.GiveStripesFunction()
 	return t.FunctionOnce("registers.give", func() {

@@ -10,39 +10,41 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Reading without the lock. A packet that only reads registers need not lock out others, if it can
-// tell that no register was written meanwhile. A writer holds the lock, and increments a version
-// before and after: it is odd while registers are being written (a sequence lock). So if a program
-// is compiled by its paths (package paths) and no step after the first register access writes a
-// register, a packet notes the version, reads, and checks whether it is still the same:
+// Reading without the lock. A packet that only reads registers need not lock out other packets, if
+// it can tell that no register was written meanwhile. A writer holds the lock, and increments a
+// version before and after it writes. The version is odd while registers are being written (a
+// sequence lock). Suppose that a program is compiled path by path (package paths), and that no step
+// after the first register access writes a register. A packet then notes the version, reads the
+// registers, and checks whether the version is still the same:
 //
 //	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
-//	      │ no                                                    │ no: the packet is put back
-//	      └──────────▶ the lock, the same again ◀─────────────────┘
+//	      │ no                                                    │ no: changes are undone
+//	      └──────────▶ the lock, the same steps again ◀───────────┘
 //
-// Until then the packet must not do anything irreversible. It updates counters only afterwards
-// (nothing reads them). If it changes fields that are read again, it saves their old values at the
-// beginning. Large headers are restored from the frame, which is written much later. A packet whose
-// epoch is over (lock.go) finds that out in the same place, and then takes the path with the lock.
+// Until the check, the packet must not do anything irreversible. It updates counters only
+// afterwards, because nothing reads them. If it changes fields that are read again, it saves their
+// old values at the beginning. It restores large headers from the frame, which is written much
+// later. A packet whose epoch has ended (lock.go) notices that at the same check, and then takes
+// the path with the lock.
 //
-// A version is useful only if the loads around it are not reordered. amd64 guarantees this; on
-// other processors packets use the lock.
+// A version is useful only if the loads around it are not reordered. amd64 guarantees this. On
+// other processors, packets use the lock.
 
-// versionOffset is the distance from the lock to its version, in bytes.
+// versionOffset is the distance in bytes from a lock to its version.
 const versionOffset = 8
 
 // Versioned reports whether packets that write registers increment versions.
 func (t *Locks) Versioned() bool { return t.LocksRegisters() && t.HasVersions() }
 
-// TurnVersion increments the version that belongs to the lock at base. It uses R2.
+// TurnVersion emits code that increments the version of the lock at base. It uses R2.
 func (t *Locks) TurnVersion(base asm.Register) {
 	t.Load(asm.R2, base, versionOffset, 8)
 	t.Emit(asm.Add.Imm(asm.R2, 1))
 	t.Store(base, versionOffset, asm.R2, 8)
 }
 
-// EmitUnlocked begins reading registers without the lock, or goes to locked if another packet holds
-// it. inside describes what is read.
+// EmitUnlocked emits code that begins reading registers without the lock. If another packet holds
+// the lock, the code jumps to locked. inside describes what the packet reads.
 func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked string) {
 	begun := t.NewLabel("begun")
 	if t.Striped() {
@@ -72,8 +74,8 @@ func (t *Locks) EmitUnlocked(u *paths.Unlocked, inside *paths.Step, locked strin
 	}
 }
 
-// EmitValidate goes to changed if registers have been written since, or if the packet's epoch is
-// over.
+// EmitValidate emits code that jumps to changed if registers were written after EmitUnlocked's
+// code, or if the packet's epoch has ended.
 func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 	if t.Overtaken {
 		t.Jump(changed)
@@ -104,12 +106,12 @@ func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 	t.Emit(asm.JGT.Reg(asm.R2, asm.R3, changed))
 }
 
-// byStripes is the version noted by readers that use stripes: a value that the one lock's version
-// never has while no writer is active.
+// byStripes is the version that readers note if they use stripes. While no writer is active, the
+// version of the global lock never has this value.
 const byStripes = 1
 
-// noteVersions notes the versions of the stripes that a packet reads, or goes to locked, if one of
-// them is taken.
+// noteVersions emits code that notes the versions of the stripes that a packet reads. If another
+// packet holds one of these stripes, the code jumps to locked.
 func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked string) {
 	t.StoreConstant(code.PHV, memory.PHVVersion, byStripes, 8)
 	t.Facts, t.Params, t.Constants = inside.Facts, nil, nil
@@ -123,12 +125,12 @@ func (t *Locks) noteVersions(u *paths.Unlocked, inside *paths.Step, locked strin
 	}
 }
 
-// SpoilRead changes a value that a packet has read from a register; the packet then notices
-// (Overtaken).
+// SpoilRead emits code that changes a value that a packet has read from a register, for tests. The
+// packet then notices a concurrent write (Overtaken).
 func (t *Locks) SpoilRead(q *bmv2json.Primitive) {
 	p := t.Layout.Field(q.Args[0].Field)
 	at, size := p.Off, p.Size
-	if ir.Wide(p.Width) { // big-endian
+	if ir.Wide(p.Width) { // the value is big-endian
 		at, size = p.Off+p.Size-1, 1
 	}
 	t.Load(asm.R1, code.PHV, at, size)
@@ -136,7 +138,8 @@ func (t *Locks) SpoilRead(q *bmv2json.Primitive) {
 	t.Store(code.PHV, at, asm.R1, size)
 }
 
-// RestoreKept restores the kept fields to their values from the beginning of the read.
+// RestoreKept emits code that restores the kept fields to their values from the beginning of the
+// read.
 func (t *Locks) RestoreKept(u *paths.Unlocked) {
 	at := t.Undo
 	for _, s := range u.Keep {
@@ -145,7 +148,7 @@ func (t *Locks) RestoreKept(u *paths.Unlocked) {
 	}
 }
 
-// copySpan copies bytes within the PHV that need not be word-aligned.
+// copySpan emits code that copies bytes within the PHV. The bytes need not be word-aligned.
 func (t *Locks) copySpan(to, from, size int) {
 	for size > 0 {
 		n := 8

@@ -4,8 +4,8 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// findBlocks finds the headers that are moved between packet and PHV on their own: large headers
-// after which the parser extracts only other large ones.
+// findBlocks returns the large headers that can move between packet and PHV separately. After a
+// block, the parser may extract only other blocks.
 func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 	blocks := map[*bmv2json.Header]bool{}
 	for _, h := range p.Prog.Headers {
@@ -16,7 +16,7 @@ func (p *Plan) findBlocks() map[*bmv2json.Header]bool {
 	if len(p.Prog.Parsers) == 0 || p.Prog.Parsers[0].Init == nil {
 		return blocks
 	}
-	// For each state that is reached after a block was extracted: what it reads.
+	// after[s] is set if the parser may enter state s after it has extracted a block.
 	after := map[*bmv2json.ParseState]bool{}
 	var follow func(s *bmv2json.ParseState, seen bool)
 	visited := map[*bmv2json.ParseState]bool{}

@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestTablesAreBounded: the kernel allocates a hash table's memory when the table is made. So a
-// table of a billion entries is refused before, with the error for a program that another engine
-// may run.
+// TestTablesAreBounded plans a table of a billion entries. The kernel would allocate a hash table's
+// memory when it creates the table. So NewPlan must refuse the program first, with the error for a
+// program that another engine may run.
 func TestTablesAreBounded(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/tally.json")
 	if err != nil {

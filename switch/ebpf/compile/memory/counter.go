@@ -8,17 +8,18 @@ import (
 // they would wait for each other, and an atomic add takes some twenty cycles even without
 // contention. So if memory allows, each CPU has its own copy of an array and uses ordinary adds,
 // because a CPU processes only one packet at a time. A counter's value is the sum of its copies.
-// Only the CPU writes its copy. When the control plane sets a counter, it stores the difference in
-// one more copy.
+// Only one CPU writes each copy. When the control plane sets a counter, it stores the difference in
+// an additional copy.
 
-// CounterPlan is the place of a counter array: CPUs copies, Apart bytes from each other, and one
-// more after them. If CPUs is 0, there is one copy, to which all CPUs add.
+// CounterPlan describes where the state holds a counter array. There are CPUs copies, Apart bytes
+// from each other, and the control plane's copy after them. If CPUs is 0, there is one copy, to
+// which all CPUs add.
 type CounterPlan struct {
 	ArrayPlan
 	CPUs, Apart int
 }
 
-// Copies are the places of a cell's copies, the control plane's copy last.
+// Copies returns the offsets of a cell's copies. The control plane's copy is the last.
 func (c CounterPlan) Copies(index int) (at []int) {
 	for i := range c.CPUs + 1 {
 		at = append(at, c.At(index)+i*c.Apart)
@@ -26,10 +27,11 @@ func (c CounterPlan) Copies(index int) (at []int) {
 	return at
 }
 
-// mostCopied bounds the total size of an array's copies, in bytes.
+// mostCopied bounds the total size of all copies of a counter array, in bytes.
 const mostCopied = 4 << 20
 
-// planCounters makes room for the counter arrays; direct counters are in their entries' slots.
+// planCounters reserves space for the counter arrays. Direct counters are in the slots of table
+// entries.
 func (p *Plan) planCounters() {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

@@ -9,36 +9,37 @@ import (
 )
 
 // Custom CRCs. The control plane may change the parameters of each calculation with crc16_custom or
-// crc32_custom while packets pass. The state has two copies of them: a change writes the copy that
-// no packet reads, and then makes it the current one. The CRC is computed from the top bit on;
-// reflected input and output are bit-reversed.
+// crc32_custom while packets pass. The state has two copies of the parameters. A change writes the
+// copy that no packet reads, and then makes that copy the current one. The CRC is computed from the
+// top bit on. Reflected input and output are bit-reversed.
 
-// Layout of a copy.
+// Layout of a copy of the parameters.
 const (
 	CustomStart = 0
 	CustomFinal = 8              // the number with which the result is XORed
-	CustomTurn  = 16             // 1: the result is bit-reversed before the XOR
-	CustomIn    = 24             // replacement of each input byte
-	CustomTable = CustomIn + 256 // 8 bytes for each byte
+	CustomTurn  = 16             // 1 if the result is bit-reversed before the XOR
+	CustomIn    = 24             // the replacement of each input byte
+	CustomTable = CustomIn + 256 // 8 bytes for each value of a byte
 	CustomCopy  = CustomTable + 256*8
-	// customBytes is the space for a calculation, in bytes: the number of the current copy, and
-	// both copies.
+	// customBytes is the size of a calculation's parameters in bytes. It includes the number of the
+	// current copy, and both copies.
 	customBytes = 8 + 2*CustomCopy
 )
 
-// CRC are the parameters of a custom CRC, as the catalogue of CRCs names them.
+// CRC has the parameters of a custom CRC, with the names that the catalogue of CRCs uses.
 type CRC struct {
 	Polynomial, Init, XorOut uint32
 	ReflectIn, ReflectOut    bool
 }
 
-// customWidth is the width of an algorithm whose parameters can be changed; 0 for others.
+// customWidth returns the width of a CRC whose parameters can be changed, or 0 for other
+// algorithms.
 func customWidth(algo string) int {
 	return map[string]int{"crc16_custom": 16, "crc32_custom": 32}[algo]
 }
 
-// CustomCRC is the place of a calculation's parameters in the state, and its width; -1 if the
-// program does not use it, or it has no such parameters.
+// CustomCRC returns the offset of a calculation's parameters in the state, and the CRC's width. The
+// offset is -1 if the program does not use the calculation, or if its parameters cannot be changed.
 func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
 	if at, ok := p.customCRCs[k]; ok {
 		return at, customWidth(k.Algo)
@@ -46,15 +47,15 @@ func (p *Plan) CustomCRC(k *bmv2json.Calculation) (at, width int) {
 	return -1, customWidth(k.Algo)
 }
 
-// usualCRC are the parameters that a custom CRC begins with, as in BMv2.
+// usualCRC returns the initial parameters of a custom CRC, which are the same as in BMv2.
 func usualCRC(algo string) CRC {
 	c := CRCs[HashAlgorithms[algo]]
 	return CRC{Polynomial: uint32(c.poly), Init: uint32(c.Start), XorOut: uint32(c.Final),
 		ReflectIn: c.Reflected, ReflectOut: c.Reflected}
 }
 
-// FillCRC writes parameters into one of the copies, 0 or 1, of a calculation at a place in the
-// state.
+// FillCRC writes parameters into copy number which (0 or 1) of the calculation whose parameters are
+// at offset at.
 func FillCRC(state []byte, at, which, width int, c CRC) {
 	m := state[at+8+which*CustomCopy:][:CustomCopy]
 	mask, order := uint32(ir.Ones(width)), binary.NativeEndian

@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// HashAlgorithms are the algorithms that p4c refers to by name. The "custom" CRCs have BMv2's
-// initial parameters; those of 16 and 32 bits can be changed (custom_crc.go).
+// HashAlgorithms maps p4c's names of hash algorithms to this engine's names. The "custom" CRCs have
+// BMv2's initial parameters. The parameters of custom CRCs with 16 and 32 bits can be changed
+// (custom_crc.go).
 var HashAlgorithms = map[string]string{
 	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16",
 	"crcCCITT": "ccitt", "crc8_custom": "crc8", "crc64_custom": "crc64",
@@ -19,8 +20,9 @@ var HashAlgorithms = map[string]string{
 	"identity": "identity", "random": "random",
 }
 
-// crc is a cyclic redundancy check as a table walk: v = v >> 8 ^ table[(v ^ byte) & 0xff] if it is
-// reflected; otherwise the mirror image of that.
+// crc is a cyclic redundancy check that is computed with a table. If it is reflected, each byte
+// changes v to v >> 8 ^ table[(v ^ byte) & 0xff]. Otherwise the mirror image of this formula
+// applies.
 type crc struct {
 	Width     int
 	poly      uint64
@@ -29,7 +31,7 @@ type crc struct {
 	Final     uint64 // the number with which the result is XORed
 }
 
-// CRCs are the checks, by the names that HashAlgorithms gives them.
+// CRCs has the cyclic redundancy checks by the names that HashAlgorithms gives them.
 var CRCs = map[string]crc{
 	"crc32": {32, 0x04c11db7, true, 0xffffffff, 0xffffffff},
 	"crc16": {16, 0x8005, true, 0, 0},
@@ -38,7 +40,7 @@ var CRCs = map[string]crc{
 	"crc64": {64, 0x1b, true, 0, 0},
 }
 
-// table is the check's table, 8 bytes an entry.
+// table returns the check's table, with 8 bytes per entry.
 func (c crc) table() []byte {
 	var out []byte
 	mask := ir.Ones(c.Width)
@@ -70,11 +72,11 @@ func (c crc) table() []byte {
 }
 
 const (
-	MaxHashInput = 512 // bytes
+	MaxHashInput = 512 // in bytes
 	tableBytes   = 256 * 8
 )
 
-// planHashes finds the calculations that the program uses, and reserves space for the longest input
+// planHashes finds the calculations that the program uses. It reserves space for the longest input
 // and for the CRC tables.
 func (p *Plan) planHashes(take func(bytes int) int) {
 	p.CRCTables, p.customCRCs = map[string]int{}, map[*bmv2json.Calculation]int{}
@@ -116,7 +118,8 @@ func (p *Plan) hashed(k *bmv2json.Calculation) bool {
 	return false
 }
 
-// checkedByBytes reports whether a checksum needs the bytes of a calculation.
+// checkedByBytes reports whether a checksum is computed from the assembled bytes of a calculation's
+// inputs.
 func (p *Plan) checkedByBytes(k *bmv2json.Calculation) bool {
 	inputs, payload := analysis.WithoutPayload(k)
 	return slices.ContainsFunc(p.Prog.Checksums,
@@ -124,7 +127,7 @@ func (p *Plan) checkedByBytes(k *bmv2json.Calculation) bool {
 		(HashAlgorithms[k.Algo] != "csum16" || !analysis.AlignedPlaces(inputs, payload, 16))
 }
 
-// FillTables writes the tables of the CRCs into the state.
+// FillTables writes the tables of all CRCs into the state.
 func (p *Plan) FillTables(state []byte) {
 	for name, at := range p.CRCTables {
 		copy(state[at:], CRCs[name].table())

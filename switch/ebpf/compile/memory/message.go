@@ -8,15 +8,15 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// A program's log_msg goes through a ring of its own to the process, which composes the text. The
-// ring is bounded. If it is full, messages are lost and counted.
+// A program's log_msg sends its values through a separate ring to the process, which composes the
+// text. The ring is bounded. If it is full, messages are lost and counted.
 //
-// A record: the pipeline's number (8 bytes), the message's number (8 bytes), and each value except
-// constants in words of 8 bytes in host order, the most significant one first.
+// A record has the pipeline's number (8 bytes), the message's number (8 bytes), and each value
+// except constants. A value is in words of 8 bytes in host order, the most significant word first.
 const MessageHeader = 16
 
-// planMessages finds the program's messages. A message whose values do not fit a record, or are not
-// computed in registers, is left out.
+// planMessages finds the program's messages. It omits messages whose values do not fit into a
+// record or are not computed in registers.
 func (p *Plan) planMessages() {
 	for _, a := range p.Prog.Actions {
 		for _, q := range a.Primitives {
@@ -38,8 +38,8 @@ func (p *Plan) planMessages() {
 	}
 }
 
-// sayable reports whether a value is a field, a parameter, a constant, or computed from these in
-// registers.
+// sayable reports whether a value is a field, a parameter or a constant, or is computed from these
+// in registers.
 func sayable(e *bmv2json.Expr) bool {
 	switch e.Op {
 	case bmv2json.OpConst, bmv2json.OpLocal:
@@ -54,7 +54,8 @@ func sayable(e *bmv2json.Expr) bool {
 	return false
 }
 
-// MessageWords returns the number of words of a value: 0 for a constant, which the process knows.
+// MessageWords returns the number of words of a value in a record. It returns 0 for a constant,
+// because the process knows the constant.
 func MessageWords(e *bmv2json.Expr) int {
 	if e.Op == bmv2json.OpConst {
 		return 0
@@ -62,7 +63,7 @@ func MessageWords(e *bmv2json.Expr) int {
 	return ir.WordsOf(MessageWidth(e))
 }
 
-// MessageWidth returns the number of bits of a value that are sent.
+// MessageWidth returns the number of bits of a value that a record contains.
 func MessageWidth(e *bmv2json.Expr) int {
 	if e.Width <= 0 {
 		return 64

@@ -73,8 +73,8 @@ func (p *Plan) planRanges() {
 	}
 }
 
-// WhereverRead is what is known about a field at any place in the program. Open are the fields that
-// are being analysed.
+// WhereverRead returns the affine form that a field has anywhere in the program. open has the
+// fields that are being analysed.
 func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[int]bool) affine.Form {
 	if r.IsValidity() {
 		return affine.Unknown()
@@ -95,7 +95,7 @@ func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[in
 	case all.IsUnknown() || all.Base == nil && all.Most == ir.Ones(r.Field.Width):
 		return itself
 	case all.Base == nil:
-		return all.Either(affine.Constant(0)) // as metadata begins
+		return all.Either(affine.Constant(0)) // metadata begins as 0
 	}
 	return all
 }

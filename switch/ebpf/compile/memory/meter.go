@@ -1,11 +1,11 @@
 package memory
 
-// Meters: two token buckets each, as in BMv2. The peak bucket is checked first. A packet that finds
+// A meter has two token buckets, as in BMv2. The peak bucket is checked first. A packet that finds
 // too few tokens there is red, and takes none from the committed bucket. A packet that finds too
 // few tokens in the committed bucket is yellow. A meter without configuration returns green. Meters
 // have a lock of their own, so no two packets get the same tokens.
 //
-// A cell:
+// A cell has these parts:
 //
 //	0    8 bytes  1 if it is configured
 //	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many
@@ -21,7 +21,7 @@ const (
 	MostPerSecond = 1 << 43
 )
 
-// planMeters makes room for the meter arrays; direct meters are in their entries' slots.
+// planMeters reserves space for the meter arrays. Direct meters are in the slots of table entries.
 func (p *Plan) planMeters() {
 	for _, m := range p.Prog.Meters {
 		a := ArrayPlan{Cell: MeterBytes, Size: m.Size, Stride: MeterBytes}

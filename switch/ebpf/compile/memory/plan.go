@@ -9,108 +9,118 @@ import (
 // Plan is the layout of a program's data: the fields of one packet (the PHV), and the data that
 // outlives a packet (the state).
 //
-// All state but hash tables and tries is one value of one BPF map, whose address the program knows
-// and which the control plane has mapped. So a register is read with a bounds check and a load,
-// without any call; the control plane sees it without a system call; and while the program holds
-// the lock it makes no calls.
+// All state except hash tables and tries is one value of one BPF map. The program knows its
+// address, and the control plane has mapped it. So the program reads a register with a bounds check
+// and a load, without any call. The control plane reads it without a system call. While the program
+// holds the lock, it makes no calls.
 type Plan struct {
 	Prog   *bmv2json.Program
 	Layout *ir.Layout
 	Std    analysis.StandardFields
 
 	StateBytes int
-	// in the state: 0, or 1 while a packet has exclusive use of the registers; after it the version
-	// (locking/unlocked.go)
+	// Offset of the registers' lock in the state. The lock is 1 while a packet has exclusive use of
+	// the registers, and otherwise 0. The version follows the lock (locking/unlocked.go).
 	Lock      int
-	MeterLock int // the lock for meters
-	// in the state: number of the control plane's calls of Barrier; after it EpochDropped and
-	// OldestEpoch
+	MeterLock int // offset of the meters' lock in the state
+	// Offset of a word in the state that counts the control plane's Barrier calls. The words
+	// EpochDropped and OldestEpoch follow.
 	Epoch int
-	// in the state: how packets lock the registers (locking/stripes.go), and how often a packet
-	// found the one lock taken
+	// Offsets of two words in the state. Mode is how packets lock the registers
+	// (locking/stripes.go). Contended is how often a packet found the global lock taken.
 	Mode, Contended int
-	// in the state: how many bytes of stripes are held by a packet that is taking all stripes
+	// Offset of a word in the state for a packet that is taking all stripes. The word is the total
+	// size of the stripes that it already holds, in bytes.
 	Taking    int
-	Stripes   int // in the state: the stripes of all families
+	Stripes   int // offset of the stripes of all register families in the state
 	Registers []ArrayPlan
 	Counters  []CounterPlan
 	Meters    []ArrayPlan
-	Tables    []*TablePlan // by Table.Index
-	// one word for each multicast group id: 1 + where its replicas start, and how many there are
+	Tables    []*TablePlan // indexed by Table.Index
+	// Offset of an array in the state, with one word for each multicast group id. The word contains
+	// the number of replicas and where they start.
 	Groups   int
 	Replicas int
 
-	PHVBytes      int
-	Keys          int // space for a table key
-	Zeros         int // padding for frames
-	Snapshot      int // fields that egress changes, kept for the next replica
-	Saved         []Span
-	Frame         int // the packet's first bytes, as received
-	FrameMax      int
-	Out           int // the headers, as they leave
-	Blocks        map[*bmv2json.Header]bool
-	BlockAt       map[*bmv2json.Header]int // offset of a block in the frame, 4 bytes of the PHV
-	Undo          int                      // values to restore: see locking/unlocked.go
-	Resting       []*Resting               // blocks that may rest in the frame
-	RestingFields map[int]restingField     // their fields, by their place in the PHV
+	PHVBytes int
+	Keys     int // offset of the space for a table key in the PHV
+	Zeros    int // offset of zeros in the PHV for padding frames
+	Snapshot int // offset of a copy of the fields that egress changes, for the next replica
+	Saved    []Span
+	Frame    int // offset of the packet's first bytes as received
+	FrameMax int
+	Out      int // offset of the headers that leave
+	Blocks   map[*bmv2json.Header]bool
+	// offset of 4 bytes in the PHV that contain a block's offset in the frame
+	BlockAt map[*bmv2json.Header]int
+	Undo    int        // offset of values for undoing changes; see locking/unlocked.go
+	Resting []*Resting // blocks that may rest in the frame
+	// fields of the blocks in Resting, by their offset in the PHV
+	RestingFields map[int]restingField
 
-	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
+	// offsets of words in the PHV for arithmetic on wide values (ir/wide.go)
+	Scratch, ScratchEnd int
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
-	fieldsRead          analysis.ReadFields // fields that anything in the program reads
+	fieldsRead          analysis.ReadFields // fields that any part of the program reads
 
-	LateClock bool // the clock is read only when a packet needs it
+	LateClock bool // set if the program reads the clock only when a packet needs it
 
-	Families        []family // register families; none: there is one lock
-	Members         []Member // by Register.Index
-	StripeCount     int      // stripes of each family, a power of two
-	held            int      // in the PHV: for each family a word for the stripe, and one for its version
-	LargestRegister int      // number of cells of the largest register
-	// values assigned to metadata, by its place, and whether it may get any other value
+	Families    []family // register families; empty if there is only one lock
+	Members     []Member // indexed by Register.Index
+	StripeCount int      // number of stripes of each register family, a power of two
+	// offset of an array in the PHV, with a word for the stripe and a word for its version for each
+	// register family
+	held            int
+	LargestRegister int // number of cells of the largest register
+	// assigned has the values that are assigned to metadata, by the field's offset. otherwise tells
+	// whether the field may get any other value.
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
 	Requests Requests
-	// 2 bytes in the PHV: the learn list to send; 0 if the program sends none
-	Messages []*bmv2json.Primitive // the program's messages, by number
-	// in the state: number of messages that found the ring full
+	Messages []*bmv2json.Primitive // the program's log messages by number
+	// Offset of a word in the state that counts the messages that found the ring full.
 	MessagesLost int
-	Digest       int
-	ValueSets    []SetPlan      // by ValueSet.Index
-	HashIn       int            // the bytes that are hashed
-	HashMax      int            // largest number of bytes at HashIn
-	CRCTables    map[string]int // in the state
-	customCRCs   map[*bmv2json.Calculation]int
+	// Offset of 2 bytes in the PHV with the id of the learn list to send, or 0 if the program sends
+	// no digests.
+	Digest     int
+	ValueSets  []SetPlan      // indexed by ValueSet.Index
+	HashIn     int            // offset of the bytes that are hashed
+	HashMax    int            // largest number of bytes at HashIn
+	CRCTables  map[string]int // offset of each CRC's table in the state
+	customCRCs map[*bmv2json.Calculation]int
 }
 
-// Span is [off, off+size) of the PHV.
+// Span is the part [off, off+size) of the PHV.
 type Span struct{ Off, Size int }
 
-// ArrayPlan is the place of a register or meter array, the size of a cell, and the distance between
-// cells.
+// ArrayPlan describes where the state holds a register or meter array: its offset, the size of a
+// cell, and the distance between cells.
 type ArrayPlan struct {
 	Off, Cell, Size, Stride int
 }
 
-// At is the place of a cell in the state.
+// At returns the offset of a cell in the state.
 func (a ArrayPlan) At(index int) int { return a.Off + index*a.Stride }
 
 const (
 	MaxGroups   = 1 << 16
 	MaxReplicas = 1 << 16
-	// bytes reserved after a buffer, because an 8-byte access at its end may touch them
+	// Bytes reserved after a buffer, because an 8-byte access at the buffer's end may touch them.
 	cpuSlack = 16
 	maxPHV   = 32000
 )
 
-// allocate reserves state; each reservation has its own cache lines.
+// allocate reserves space in the state and returns its offset. Each reservation has its own cache
+// lines.
 func (p *Plan) allocate(bytes int) int {
 	at := p.StateBytes
 	p.StateBytes = (at + bytes + 63) &^ 63
 	return at
 }
 
-// NewPlan lays a program out: the PHV, the state, the tables. The error is [target.ErrUnsupported]
-// for a program that this engine cannot run.
+// NewPlan lays out a program's data: the PHV, the state and the tables. The error wraps
+// [target.ErrUnsupported] for a program that this engine cannot run.
 func NewPlan(prog *bmv2json.Program) (p *Plan, err error) {
 	defer ir.Catch(&err)
 	p = &Plan{Prog: prog, Std: analysis.FindStandardFields(prog), Layout: ir.NewLayout(prog, phvFields),
@@ -142,8 +152,8 @@ func (p *Plan) refuseProgram() {
 	analysis.RefusePriorities(prog)
 }
 
-// planState gives data that outlives a packet a place in the state, except for what is planned with
-// the PHV. It returns how many bytes the longest key has.
+// planState reserves space in the state for data that outlives a packet, except for data that is
+// planned with the PHV. It returns the number of bytes of the longest key.
 func (p *Plan) planState() (keys int) {
 	p.Lock, p.MeterLock, p.Epoch = p.allocate(16), p.allocate(8), p.allocate(32)
 	p.Mode, p.Contended = p.Epoch+24, p.allocate(16)
@@ -164,7 +174,7 @@ func (p *Plan) planState() (keys int) {
 	return keys
 }
 
-// planPHV gives the other data of a packet a place after its fields.
+// planPHV reserves space in the PHV for a packet's other data, after its fields.
 func (p *Plan) planPHV(keys int) {
 	prog, at := p.Prog, p.Layout.End
 	take := func(bytes int) int {
@@ -195,7 +205,7 @@ func (p *Plan) planPHV(keys int) {
 		}
 	}
 	p.FrameMax = max(64, head+slackOfParsers(prog))
-	varbit := 0 // size of the varbit field, which is always copied as a whole
+	varbit := 0 // size of the varbit field, which is always copied completely
 	for _, l := range p.Layout.Types {
 		varbit = max(varbit, l.VarbitMax+cpuSlack)
 	}
@@ -220,7 +230,7 @@ func (p *Plan) planPHV(keys int) {
 	}
 }
 
-// refuseSize refuses a program that takes too much of the kernel's memory.
+// refuseSize refuses a program that needs too much kernel memory.
 func (p *Plan) refuseSize() {
 	total, largest := p.StateBytes, 0
 	var of *TablePlan
@@ -246,9 +256,9 @@ func (p *Plan) refuseSize() {
 // maxState bounds the kernel memory of a program, in bytes.
 const maxState = 1 << 29
 
-// hashBytes is roughly the memory that the kernel allocates per entry of a hash table when it
-// creates the map, whether or not the entry exists: an element's header, the key and the word, and
-// a bucket.
+// hashBytes estimates the memory that the kernel allocates per entry of a hash table. The kernel
+// allocates it for all possible entries when it creates the map. It includes an element's header,
+// the key and the word, and a bucket.
 func (t *TablePlan) hashBytes() int {
 	if t.Kind != LookupHash {
 		return 0
@@ -257,11 +267,12 @@ func (t *TablePlan) hashBytes() int {
 		1) * (48 + (t.KeyBytes+7)&^7 + 8 + 2*16)
 }
 
-// MaxAdvance is how far a parser may advance by a constant, in bytes. The buffer reserves as much
-// for parsers that advance by a number from the packet.
+// MaxAdvance is the largest constant by which a parser may advance, in bytes. The buffer reserves
+// this space for parsers that advance by a number from the packet.
 const MaxAdvance = 256
 
-// slackOfParsers is for bytes that parsers read without extracting them.
+// slackOfParsers returns how many bytes the buffer needs for data that parsers read without
+// extracting it.
 func slackOfParsers(prog *bmv2json.Program) int {
 	n := 0
 	for _, p := range prog.Parsers {
@@ -284,9 +295,9 @@ func slackOfParsers(prog *bmv2json.Program) int {
 	return n
 }
 
-// ZerosAtEnd is how many zeros delivery.CutTail writes at most.
+// ZerosAtEnd is the largest number of zeros that delivery.CutTail writes.
 const ZerosAtEnd = 64
 
-// MostUndone is how many bytes of fields a packet may save, to restore them if it must repeat its
-// reads (locking/unlocked.go).
+// MostUndone is the largest number of bytes of fields that a packet may save. It restores them if
+// it must repeat its reads (locking/unlocked.go).
 const MostUndone = 96

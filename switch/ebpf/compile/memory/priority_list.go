@@ -5,29 +5,31 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Tables with ternary, optional or range keys: a list of entries in the order of their priority;
-// the first match counts. A lookup takes a few nanoseconds for each entry before the match.
+// Tables with ternary, optional or range keys are lists of entries in the order of their priority.
+// The first matching entry wins. A lookup takes a few nanoseconds for each entry before the match.
 //
-// There are several copies of the list. A change writes one that no packet reads and then points
-// the table at it; a packet continues in the copy in which it has begun. Only after it has used all
-// copies does a change wait for packets that may still be in the oldest one.
+// There are several copies of the list. A change writes a copy that no packet reads, and then
+// points the table at this copy. A packet continues in the copy in which it began. A change waits
+// for packets that may still be in the oldest copy only after all copies have been used.
 
-// maxScanCopies and scanMemory bound the copies of a table's list.
+// maxScanCopies and scanMemory bound the number and the size of the copies of a table's list.
 const (
 	maxScanCopies = 8
 	scanMemory    = 4 << 20
 )
 
-// scanPlan says where a table's lists are. An entry is a pair of words for each word of the key
-// (value and mask, or the two bounds of a range), then its word.
+// scanPlan describes the copies of a table's list. An entry has two words for each word of the key
+// (value and mask, or the two bounds of a range), followed by the entry's word.
 type scanPlan struct {
-	Words  int // words of 64 bits in the key
+	Words  int // number of 64-bit words in the key
 	Ranges []bool
-	Entry  int // bytes of an entry
-	Max    int // entries of one copy
+	Entry  int // size of an entry in bytes
+	Max    int // largest number of entries in one copy
 	Copies int
-	List   int // in the state: the copies of the list
-	Head   int // in the state: number of entries (32 bits), and the index of the first entry
+	List   int // offset of the list's copies in the state
+	// Offset of a word in the state with the number of entries (32 bits) and the index of the first
+	// entry.
+	Head int
 }
 
 func (p *Plan) planScan(t *TablePlan) *scanPlan {

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestPSA: a PSA program is refused with a clear error, so that a user who chose the kernel engine
-// knows what to do. With --engine auto the interpreter runs it.
+// TestPSA checks that this engine refuses a PSA program with a clear error, so that users who chose
+// the kernel engine know what to do. With --engine auto the interpreter runs such a program.
 func TestPSA(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../stf/testdata/psa/psa.json")
 	if err != nil {

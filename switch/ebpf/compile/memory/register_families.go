@@ -12,20 +12,20 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// family is a group of registers that a packet selects by one number: cell i of such a register
-// belongs to the number i/scale, with the register's own scale. A packet that holds a number's
-// stripe may use that number's cells.
+// family is a group of registers that a packet selects by the same number, for example, a session
+// number. A register has scale cells for each number, so cell i belongs to the number i/scale. A
+// packet that holds a number's stripe may use the cells of that number.
 type family struct {
-	Stripes int    // place of its stripes in the state
-	Bound   uint64 // numbers with a cell are below it
-	alone   bool   // the family is a single one-word register
-	// The family is alone, and a packet writes at most one cell of it. A packet that holds stripes
-	// of other families and only reads one cell of this one needs no stripe for that
-	// (locking/stripes.go).
+	Stripes int    // offset of the register family's stripes in the state
+	Bound   uint64 // all numbers that have a cell are less than this
+	alone   bool   // the register family is a single one-word register
+	// Single is set if the register family is alone and a packet writes at most one of its cells. A
+	// packet that holds stripes of other families and only reads one cell of this family needs no
+	// stripe for the read (locking/stripes.go).
 	Single bool
 }
 
-// Member is a register's family, and its scale.
+// Member is a register's membership in a register family: the family, and the register's scale.
 type Member struct {
 	Family int
 	Scale  uint64
@@ -33,19 +33,21 @@ type Member struct {
 
 const (
 	mostFamilies = 4
-	StripeBytes  = 64 // a cache line: the lock, and after it the version
+	StripeBytes  = 64 // one cache line: the lock, followed by the version
 )
 
-// planFamilies finds which registers belong together, by how the program computes their indices: as
-// the same field, or as a factor times the same field plus a number below the factor. This is a
-// guess, made once for all programs that are compiled from the plan. Whether a program's packets
-// really conform to it is checked when the program is compiled (findNeeds).
+// planFamilies groups registers by how the program computes their indices. An index can be a field,
+// or a factor times the field plus a number below the factor. The grouping is a guess, made once
+// for all programs that are compiled from the plan. Each compilation checks whether the program's
+// packets conform to it (findNeeds).
 func (p *Plan) planFamilies() {
 	if runtime.GOARCH != "amd64" || len(p.Prog.Registers) == 0 {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		return // egress has a second section, with the one lock
+		// If egress uses registers, there are no register families. Egress locks registers
+		// separately from ingress, and only with the global lock.
+		return
 	}
 	q := p.Prog.Pipeline("ingress")
 	if q == nil {
@@ -112,13 +114,14 @@ func (p *Plan) planFamilies() {
 	}
 }
 
-// mostRows bounds how many bytes of the state the rows of a family take.
+// mostRows is the largest number of bytes of the state that the rows of a register family may
+// occupy.
 const mostRows = 1 << 19
 
-// planRegisters makes room for registers. If a family is small, all cells of one number lie in one
-// row, a cache line. Other CPUs, whose packets have other numbers, then do not touch that line,
-// although numbers are often neighbours (such as sessions that were leased one after the other). A
-// packet also fetches one line instead of one for each register.
+// planRegisters reserves space for registers. If a register family is small, all cells of one
+// number lie in one row, which is a cache line. Other CPUs, whose packets have other numbers, then
+// do not touch this line, although numbers are often neighbours. For example, sessions are leased
+// one after the other. A packet also fetches one line instead of one line for each register.
 func (p *Plan) planRegisters() {
 	p.Registers = make([]ArrayPlan, len(p.Prog.Registers))
 	for i, r := range p.Prog.Registers {
@@ -130,7 +133,7 @@ func (p *Plan) planRegisters() {
 		for i, m := range p.Members {
 			if a := &p.Registers[i]; m.Family == f && m.Scale == 1 {
 				align := min(a.Cell, 8)
-				a.Off = (row + align - 1) / align * align // in the row
+				a.Off = (row + align - 1) / align * align // offset within the row
 				row, numbers = a.Off+a.Cell, max(numbers, a.Size)
 			}
 		}
@@ -152,9 +155,9 @@ func (p *Plan) planRegisters() {
 	}
 }
 
-// findSingle chooses the family that is single: of the possible families, the one with the fewest
-// numbers, because packets are most likely to share those. With two such families, a packet's read
-// in one and its write in the other would not be atomic.
+// findSingle chooses the register family that is marked Single. Of the possible families, it takes
+// the family with the fewest numbers, because packets are most likely to share these. With two such
+// families, a packet's read in one and its write in the other would not be atomic.
 func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	var single *family
 	for f := range p.Families {
@@ -168,7 +171,7 @@ func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	}
 }
 
-// mostWrites is the largest number of cells of a family that a packet writes.
+// mostWrites returns the largest number of cells of a register family that a packet writes.
 func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	behind := map[bmv2json.Node]int{}
 	for _, n := range slices.Backward(analysis.Nodes(q)) {
@@ -194,18 +197,19 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	return most
 }
 
-// StripeMask selects the significant bits of a stripe's offset in its family; bit 0 says that there
-// is a stripe.
+// StripeMask returns a mask of the significant bits of a stripe's offset in its register family.
+// Bit 0 says whether there is a stripe.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
-// HeldStripe is the place in the PHV of the packet's stripe of a family.
+// HeldStripe returns the offset in the PHV at which a packet notes its stripe of a register family.
 func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 
-// HeldVersion is the place of the noted version of that stripe.
+// HeldVersion returns the offset in the PHV at which a packet notes the version of its stripe of a
+// register family.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
-// Locks are the places in the state of the locks that a packet may hold; a lock that is free
-// contains 0.
+// Locks returns the offsets of all locks in the state that a packet may hold. A free lock contains
+// 0.
 func (p *Plan) Locks() []int {
 	locks := []int{p.Lock}
 	for i := range len(p.Families) * p.StripeCount {
@@ -214,5 +218,5 @@ func (p *Plan) Locks() []int {
 	return locks
 }
 
-// StripesBytes is the total size of all stripes.
+// StripesBytes returns the total size of all stripes.
 func (p *Plan) StripesBytes() int { return len(p.Families) * p.StripeCount * StripeBytes }

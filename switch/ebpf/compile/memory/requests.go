@@ -1,41 +1,41 @@
 package memory
 
-// Requests describes the requests that a program can make in addition to sending a packet: clones,
-// another pass, and truncation. It says where the PHV holds a packet's requests.
+// Requests describes which requests a program can make in addition to sending a packet: clones,
+// another pass, and truncation. It also says where the PHV holds a packet's requests.
 type Requests struct {
-	// the requests that the program can make; returns: resubmit and recirculate
+	// The kinds of requests that the program can make. Returns stands for resubmit and recirculate.
 	Clones, truncates, Returns bool
 
-	// Places in the PHV.
+	// Offsets in the PHV.
 	Session int // 4 bytes: the clone's session
-	Cut     int // 4 bytes: the longest frame that may leave, or NoCut
-	CopyCut int // 4 bytes: like Cut, for the copies that are being made
-	Passes  int // 4 bytes: number of times that the packet came back
+	Cut     int // 4 bytes: the length to which the frame is truncated, or NoCut
+	CopyCut int // 4 bytes: same as Cut, for the copies that are being made
+	Passes  int // 4 bytes: how often the packet has passed the program again
 	List    int // 2 bytes: the clone's field list
-	// 2 bytes: the field list; 0: no resubmission was requested (as in BMv2, where a request with
-	// the empty list therefore has no effect)
+	// 2 bytes: the field list of a resubmission, or 0 if none was requested. A request with the
+	// empty list therefore has no effect, as in BMv2.
 	Resubmit int
-	Recirc   int // 2 bytes: like Resubmit, for recirculation
-	Cloning  int // 1 byte
+	Recirc   int // 2 bytes: same as Resubmit, for recirculation
+	Cloning  int // 1 byte: whether a clone was requested
 	end      int
 
-	// Places in the state.
-	Sessions int // 8 bytes for each clone session, in the format for a multicast group
-	Cuts     int // 4 bytes for each session: the maximum length; 0: not truncated
+	// Offsets in the state.
+	Sessions int // 8 bytes for each clone session, in the same format as for a multicast group
+	Cuts     int // 4 bytes for each session: the maximum length, or 0 for no truncation
 }
 
 const (
-	MaxSessions = 1 << 15    // BMv2's
-	NoCut       = 0x7fffffff // in Requests.Cut: the frame is not truncated
+	MaxSessions = 1 << 15    // same limit as in BMv2
+	NoCut       = 0x7fffffff // value of Requests.Cut that stands for no truncation
 )
 
-// Any reports whether the program makes any such requests.
+// Any reports whether the program makes any of these requests.
 func (q *Requests) Any() bool { return q.Clones || q.truncates || q.Returns }
 
-// Reinjects reports whether packets come back.
+// Reinjects reports whether packets pass the program again.
 func (q *Requests) Reinjects() bool { return q.Clones || q.Returns }
 
-// planRequests finds out which requests the program makes, and reserves space for them.
+// planRequests finds out which requests the program makes, and reserves space for them in the PHV.
 func (p *Plan) planRequests(take func(bytes int) int) {
 	q := &p.Requests
 	for _, a := range p.Prog.Actions {

@@ -5,16 +5,16 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// mostResting bounds the fields of a block that rests.
+// mostResting is the largest number of fields of a block that may rest in the frame.
 const mostResting = 16
 
-// Resting is a block that may rest, and the place of its mask.
+// Resting is a block that may rest in the frame, and the offset of its mask in the PHV.
 type Resting struct {
 	Header *bmv2json.Header
 	Mask   int
 }
 
-// planResting finds the blocks that rest.
+// planResting finds the blocks that may rest in the frame.
 func (p *Plan) planResting(take func(bytes int) int) {
 	p.RestingFields = map[int]restingField{}
 	if p.Requests.Any() || len(p.Prog.Parsers) != 1 || len(p.Prog.Deparsers) != 1 ||
@@ -34,16 +34,16 @@ func (p *Plan) planResting(take func(bytes int) int) {
 	}
 }
 
-// restingField is a field of a block that rests.
+// restingField is a field of a block that may rest in the frame.
 type restingField struct {
 	*Resting
 	Index int
 }
 
-// WholeMask is the mask of a block that is completely in the frame.
+// WholeMask returns the mask of a block whose fields are all in the frame.
 func (r *Resting) WholeMask() int32 { return 1<<len(r.Header.Type.Fields) - 1 }
 
-// RestsIn returns a header's description as a block that may rest; nil if it may not.
+// RestsIn returns the Resting of a header, or nil if the header may not rest in the frame.
 func (p *Plan) RestsIn(h *bmv2json.Header) *Resting {
 	for _, r := range p.Resting {
 		if r.Header == h {

@@ -6,13 +6,13 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// planWide finds how much scratch memory the most demanding statement needs.
+// planWide reserves scratch memory for the statement that needs the most.
 func (p *Plan) planWide(take func(int) int) {
 	most := 0
 	statement := func(list ...ir.Operand) {
 		words := 0
 		for _, o := range list {
-			words += o.Words // for a result that overwrites its own operands
+			words += o.Words // space for a result that overwrites its own operands
 			ir.WideSteps(o, func(o ir.Operand) { words += ir.StepWords(o) })
 		}
 		if words > len(list) {
@@ -49,8 +49,8 @@ func (p *Plan) planWide(take func(int) int) {
 	p.ScratchEnd = p.Scratch + 8*most
 }
 
-// Operands are the expressions that a primitive computes. A statement that stores more than 64 bits
-// needs as many words as it stores.
+// Operands returns the expressions that a primitive computes. A statement that stores more than 64
+// bits needs as many words of scratch memory as it stores.
 func (p *Plan) Operands(q *bmv2json.Primitive) (out []ir.Operand) {
 	if _, ok := arithmetic[q.Op]; ok {
 		return []ir.Operand{ir.NewOperand(p.ArithmeticOf(q), ir.WordsOf(q.Args[0].Width))}
@@ -74,7 +74,7 @@ func (p *Plan) Operands(q *bmv2json.Primitive) (out []ir.Operand) {
 	return out
 }
 
-// arithmetic are the primitives of P4_14 that store the result of one operation.
+// arithmetic maps the primitives of P4_14 that store the result of one operation to this operation.
 var arithmetic = map[string]bmv2json.ExprOp{
 	"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub, "add": bmv2json.OpAdd,
 	"subtract": bmv2json.OpSub,
@@ -82,7 +82,7 @@ var arithmetic = map[string]bmv2json.ExprOp{
 	"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
 }
 
-// ArithmeticOf is the operation of a P4_14 arithmetic primitive as an expression.
+// ArithmeticOf returns the operation of a P4_14 arithmetic primitive as an expression.
 func (p *Plan) ArithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
 	if e, ok := p.operations[q]; ok {
 		return e

@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// egressWrites finds the parts of the PHV that egress changes, in whole words. They must be
-// restored before the next copy of a packet passes through egress.
+// egressWrites returns the parts of the PHV that egress changes, in whole words. The program
+// restores them before the next copy of a packet passes egress.
 func (p *Plan) egressWrites() []Span {
 	var spans []Span
 	add := func(off, size int) {

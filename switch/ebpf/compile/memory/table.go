@@ -8,79 +8,84 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Tables. A lookup of any kind gives one 64-bit word, read in one load: an entry is there as a
-// whole or not at all. The word is
+// Tables. Every kind of lookup yields one 64-bit word, which is read in one load. So an entry is
+// present as a whole or not at all. The word consists of
 //
 //	bits 0 to 15    1 + the index of the action in the table's list; 0: no entry
 //	bits 16 to 63   the action's parameters, if they fit (and nothing is counted)
 //	                or the number of the entry's slot, in which the parameters and the counter are
 //
-// A slot is written before its word and is not reused before every packet that may have seen the
-// word has ended (see runtime's slots).
+// The control plane writes a slot before its word. It does not reuse the slot before every packet
+// that may have seen the word has ended (see runtime's slots).
 
-// lookupKind is how a table finds the word of a key.
+// lookupKind is the method by which a table finds the entry word of a key.
 type lookupKind int
 
 const (
-	LookupNone  lookupKind = iota // no keys: the default entry
-	LookupArray                   // an array with a word for each possible key
+	LookupNone  lookupKind = iota // a table without keys has only the default entry
+	LookupArray                   // an array with one word for each possible key
 	LookupHash                    // a BPF hash table
 	LookupTrie                    // a BPF longest-prefix trie
 	LookupScan                    // a list in the order of priority (priority_list.go)
 )
 
-// String is the kind's name in docs/switch.md.
+// String returns the kind's name as docs/switch.md writes it.
 func (k lookupKind) String() string {
 	return [...]string{"none", "array", "hash", "trie",
 		"list"}[k]
 }
 
-// directBits is the widest key for which the table is an array with a word for each value.
+// directBits is the largest width of a key for which the table is an array with a word for each
+// value.
 const directBits = 12
 
-// TablePlan is the kind of a table's lookup, and its place.
+// TablePlan describes how a table is looked up, and where its data is.
 type TablePlan struct {
 	Source    *bmv2json.Table
 	Kind      lookupKind
 	KeyBytes  int
-	Parts     []KeyPart // by key
-	Bits      int       // LookupArray: bits of the whole key
-	Direct    int       // LookupArray: the array, in the state
+	Parts     []KeyPart // indexed by key
+	Bits      int       // LookupArray: width of the whole key in bits
+	Direct    int       // LookupArray: offset of the array in the state
 	Scan      *scanPlan
 	Inline    bool
-	Slots     int // in the state: the entries' slots
+	Slots     int // offset of the entries' slots in the state
 	SlotSize  int
 	SlotCount int
-	Counter   int         // offset of the counter in the slot; -1: none
-	Meter     int         // offset of the meter in the slot; -1: none
-	Hit       int         // in the slot: time of the last hit; -1: entries have no idle timeout
-	Default   int         // in the state: the word of the default entry
-	Version   int         // in the state, of a Knowable table: incremented with each change
-	Params    []ir.Params // by action of the table
+	Counter   int // offset of the counter in the slot, or -1 if there is none
+	Meter     int // offset of the meter in the slot, or -1 if there is none
+	// offset of the time of the last hit in the slot, or -1 without idle timeouts
+	Hit     int
+	Default int // offset of the default entry's word in the state
+	// For Knowable tables, the offset of the version in the state. Each change increments the
+	// version.
+	Version int
+	Params  []ir.Params // indexed by action of the table
 
-	// For a table with a selector: the place of the group's word in a slot, and of the members'
-	// words.
+	// For a table with a selector: the offsets of the group's word in a slot and of the members'
+	// words, and the number of members' words.
 	GroupAt, Members, MemberCount int
 }
 
-// KeyPart is the place of a key field in the key.
+// KeyPart describes where a field is in the table's key.
 type KeyPart struct {
-	// bytes from the key's start; LookupArray: the number of bits by which the field is shifted
-	// left
+	// Offset in bytes from the key's start. For LookupArray, the number of bits by which the field
+	// is shifted left.
 	At   int
-	Size int // bytes
-	// LookupTrie: bits by which the field is shifted left, so that a prefix starts on a byte
+	Size int // size in bytes
+	// For LookupTrie, the number of bits by which the field is shifted left, so that a prefix
+	// starts on a byte.
 	Shift int
 }
 
-const slotCounter = 0 // the counter is at a slot's start
+const slotCounter = 0 // the counter is at the start of a slot
 
 func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	t := &TablePlan{Source: src, Counter: -1, Meter: -1, Hit: -1}
 	t.planKeys()
 	t.Default = p.allocate(16)
-	t.Version = t.Default + 8 // in one cache line, because both seldom change
-	// Parameters: in the word if those of every action fit alongside the action's number.
+	t.Version = t.Default + 8 // both are in one cache line, because both rarely change
+	// Parameters are in the word if, for every action, they fit next to the action's number.
 	t.Inline = !src.WithCounters && !src.SupportTimeout && src.DirectMeter == nil && src.Kind == bmv2json.TableSimple
 	for _, a := range src.Actions {
 		bits := 0
@@ -121,8 +126,8 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 		t.Params = append(t.Params, q)
 	}
 	if !t.Inline {
-		// Twice the number of possible entries, up to a limit, because replaced entries cannot be
-		// reused at once.
+		// Reserve twice as many slots as possible entries, up to a limit, because slots of replaced
+		// entries cannot be reused at once.
 		n := max(src.MaxSize, len(src.ConstEntries)) + 1
 		if src.Kind == bmv2json.TableIndirectWS {
 			t.GroupAt = from
@@ -142,7 +147,7 @@ func (p *Plan) planTable(src *bmv2json.Table) *TablePlan {
 	return t
 }
 
-// bySize orders parameters so that each is aligned.
+// bySize orders parameters in such a way that each parameter is aligned.
 func bySize(params []bmv2json.Param) []int {
 	order := make([]int, len(params))
 	for i := range order {
@@ -159,7 +164,7 @@ func bySize(params []bmv2json.Param) []int {
 func (t *TablePlan) planKeys() {
 	keys := t.Source.Keys
 	t.Parts = make([]KeyPart, len(keys))
-	// bmv2json accepts at most one prefix, as p4c and BMv2 do
+	// bmv2json accepts at most one prefix key, as p4c and BMv2 do.
 	prefix, bits, masks := false, 0, false
 	for _, k := range keys {
 		switch k.Kind {
@@ -180,7 +185,7 @@ func (t *TablePlan) planKeys() {
 	case masks:
 		t.Kind = LookupScan
 	case prefix:
-		// The exact fields first, so that they are part of every prefix.
+		// The exact fields come first, so that they are part of every prefix.
 		t.Kind, t.KeyBytes = LookupTrie, 4
 		for pass := range 2 {
 			for i, k := range keys {
@@ -223,17 +228,17 @@ func (t *TablePlan) planKeys() {
 	}
 }
 
-// ConstantDefault reports whether the default entry is the one fixed in the program.
+// ConstantDefault reports whether the program fixes the default entry.
 func (t *TablePlan) ConstantDefault() bool {
 	d := t.Source.Default
 	return d != nil && (d.ConstEntry || d.ConstAction && len(d.Action.Params) == 0)
 }
 
-// Knowable reports whether a program can be compiled for the table's content: one key, exact or a
-// prefix, of at most 64 bits.
+// Knowable reports whether a program can be compiled for the table's content. The table must have
+// one key, exact or a prefix, of at most 64 bits.
 func (t *TablePlan) Knowable() bool {
 	if t.Source.Kind == bmv2json.TableIndirectWS {
-		return false // the word does not contain the entry's whole effect
+		return false // the word does not describe everything that a hit does
 	}
 	if t.Kind != LookupHash && t.Kind != LookupTrie || len(t.Source.Keys) != 1 {
 		return false

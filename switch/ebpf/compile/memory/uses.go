@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unread reports whether an assignment to a place can be left out, because the place is in the
-// program's own metadata and nothing reads it.
+// Unread reports whether an assignment can be omitted, because it sets the program's own metadata
+// and nothing reads the field.
 func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 	if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || !dst.Field.Header.Metadata ||
 		slices.Contains(analysis.StandardHeaders, dst.Field.Header.Name) {
@@ -18,23 +18,23 @@ func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 	return !p.Reads(dst.Field)
 }
 
-// Reads reports whether anything in the program reads a field; if nothing does, the field need not
+// Reads reports whether any part of the program reads a field. If no part does, the field need not
 // be set.
 func (p *Plan) Reads(r bmv2json.FieldRef) bool { return p.fieldsRead.Contains(r) }
 
-// planClock finds out whether the clock can be read only when a packet needs it.
+// planClock finds out whether the program can read the clock only when a packet needs it.
 func (p *Plan) planClock() {
 	ts := p.Std.IngressTime
 	p.LateClock = !ts.IsZero() && p.Reads(ts) &&
 		!analysis.FieldsRead(p.Prog, p.Prog.Pipeline("ingress")).Contains(ts)
 }
 
-// ReadsClockLate reports whether the clock is read only when a packet needs the time, instead of
-// for each packet.
+// ReadsClockLate reports whether the program reads the clock only when a packet needs the time,
+// instead of for each packet.
 func (p *Plan) ReadsClockLate() bool { return p.LateClock }
 
-// ReadsPacketLength reports whether the program reads packet_length, which BMv2 changes with each
-// header that is added or removed.
+// ReadsPacketLength reports whether the program reads packet_length, which BMv2 updates whenever
+// the program adds or removes a header.
 func (p *Plan) ReadsPacketLength() bool {
 	return !p.Std.PacketLength.IsZero() &&
 		p.Reads(p.Std.PacketLength)
@@ -76,7 +76,7 @@ func (p *Plan) ParserTouches() func(off int) bool {
 	return func(off int) bool { return set[off] }
 }
 
-// FieldsOf are the places of a header's fields, and of its validity.
+// FieldsOf returns the offsets of a header's fields and of its validity.
 func (p *Plan) FieldsOf(h *bmv2json.Header) (offs []int) {
 	for _, f := range h.Type.Fields {
 		offs = append(offs, p.Layout.Field(bmv2json.FieldRef{Header: h, Field: f}).Off)
@@ -84,13 +84,13 @@ func (p *Plan) FieldsOf(h *bmv2json.Header) (offs []int) {
 	return append(offs, p.Layout.Validity(h))
 }
 
-// ReadsQueueDepth reports whether the program reads how many packets wait at a port.
+// ReadsQueueDepth reports whether the program reads the number of packets that wait at a port.
 func (p *Plan) ReadsQueueDepth() bool {
 	return slices.ContainsFunc(p.QueueDepths(), p.Reads)
 }
 
-// QueueDepths are the fields for queue depths. This engine reports the same depth for a packet
-// entering and leaving the queue.
+// QueueDepths returns the fields for queue depths. This engine reports the same depth for a packet
+// that enters the queue and for a packet that leaves it.
 func (p *Plan) QueueDepths() []bmv2json.FieldRef {
 	var out []bmv2json.FieldRef
 	for _, r := range []bmv2json.FieldRef{p.Std.EnqDepth, p.Std.DeqDepth} {
@@ -101,7 +101,7 @@ func (p *Plan) QueueDepths() []bmv2json.FieldRef {
 	return out
 }
 
-// FieldIf calls use with the field's place if the program has it.
+// FieldIf calls use with the field's Place if the program has the field.
 func (p *Plan) FieldIf(r bmv2json.FieldRef, use func(ir.Place)) {
 	if !r.IsZero() {
 		use(p.Layout.Field(r))

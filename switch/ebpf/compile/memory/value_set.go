@@ -5,23 +5,24 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Parser value sets. A set is a list of members, each with the words of a select's key and their
-// masks. The state has two copies: packets read the copy that a word names, and the control plane
-// writes the other copy and then the word. So a packet sees the whole set either before or after a
-// change.
+// Parser value sets. A value set is a list of members. Each member has the words of a select's key,
+// and their masks. The state has two copies of the list. Packets read the copy that a word names.
+// The control plane writes the other copy and then the word. So a packet sees the whole set either
+// before or after a change.
 
-// SetPlan is the place of a value set.
+// SetPlan describes where the state holds a value set.
 type SetPlan struct {
 	Source *bmv2json.ValueSet
-	Size   int // highest number of members
-	Words  int // words of 64 bits in a member's key
-	// the word that packets read first: the number of members, plus 1 << 32 if the second copy is
-	// the current one
+	Size   int // largest number of members
+	Words  int // number of 64-bit words in a member's key
+	// Offset of the word that packets read first. It contains the number of members, plus 1 << 32
+	// if the second copy is current.
 	At    int
-	Lists [2]int // the copies: for each member its words and then their masks
+	Lists [2]int // offsets of the copies, which have each member's words and then its masks
 }
 
-// maxSetMembers is the largest set: its members are compared one after the other.
+// maxSetMembers is the largest number of members of a value set. A packet compares its key with one
+// member after the other.
 const maxSetMembers = 256
 
 func (p *Plan) planValueSets() {

@@ -18,7 +18,7 @@ func (t *finder) keyFields(n *bmv2json.Table) (offs []int) {
 	return offs
 }
 
-// fieldsIn are the fields that an expression uses.
+// fieldsIn returns the offsets of the fields that expressions use.
 func (t *finder) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
 	for _, e := range list {
 		analysis.WalkExpr(e, func(x *bmv2json.Expr) {
@@ -49,7 +49,7 @@ func (t *finder) fieldsIn(list ...*bmv2json.Expr) (offs []int) {
 	return offs
 }
 
-// readBy are the fields that a primitive reads, or may leave unchanged.
+// readBy returns the offsets of the fields that a primitive reads or may leave unchanged.
 func (t *finder) readBy(q *bmv2json.Primitive) []int {
 	switch q.Op {
 	case "assign", "modify_field":
@@ -66,7 +66,7 @@ func (t *finder) readBy(q *bmv2json.Primitive) []int {
 	return []int{ir.EveryField}
 }
 
-// behind returns what is known after a primitive.
+// behind returns the facts that hold after a primitive, given the facts f before it.
 func (t *finder) behind(q *bmv2json.Primitive, f ir.Facts) ir.Facts {
 	field := func(e *bmv2json.Expr) ir.Facts {
 		if e.Op == bmv2json.OpField && !e.Field.IsValidity() {
@@ -104,5 +104,5 @@ func (t *finder) behind(q *bmv2json.Primitive, f ir.Facts) ir.Facts {
 	case "register_write", "count", "no_op", "log_msg", "truncate", "_jump", "_jump_if_zero":
 		return f
 	}
-	return nil // anything may have changed
+	return nil // anything may have changed, so no fact is left
 }

@@ -14,34 +14,35 @@ import (
 )
 
 // Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
-// tests it again. So when the ingress pipeline of a running program is recompiled, it is written by
-// the knowledge about a packet at each place, instead of node by node. A node that is reached with
-// different knowledge becomes several steps. In each of them, known decisions cost nothing, and
-// values that are never read again are not stored. Compilers call this jump threading and partial
-// evaluation.
+// tests the kind again. So when the ingress pipeline of a running program is recompiled, it is not
+// written node by node. It is written by the facts that are known about a packet at each place. A
+// node that packets reach with different facts becomes several steps. In each step, known decisions
+// cost nothing, and values that are never read again are not stored. Compilers call these
+// techniques jump threading and partial evaluation.
 //
 //	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
 //	          else        ──▶ kind = 2 ─┴─▶ table ────┘
-//	steps     op == READ? ──▶ table ──▶ … (what is behind kind == 1)
-//	          else        ──▶ table ──▶ … (what is behind kind == 2)
+//	steps     op == READ? ──▶ table ──▶ … (what follows kind == 1)
+//	          else        ──▶ table ──▶ … (what follows kind == 2)
 //
-// The knowledge (ir.Facts) is values of fields, from assignments, conditions and the parameters of
-// tables with few entries (package known), and that metadata begins as 0. The number of steps is
-// bounded: a node that is reached with many kinds of knowledge is written with only the knowledge
-// that several later conditions use, and then with the common part of several such states. Ignoring
-// knowledge is always correct.
+// The facts (ir.Facts) are values of fields. They follow from assignments, conditions and the
+// parameters of tables with few entries (package known), and from the fact that metadata begins as
+// 0. The number of steps is bounded. If packets reach a node with too many sets of facts, its steps
+// use only the facts that several later conditions test, and then only the common part of several
+// sets. Ignoring facts is always correct.
 
 // Bounds on the number of steps for one place in a program, and for all places.
 const (
-	mostExact = 2 // steps with all knowledge
-	// steps with only the knowledge that at least oftenAsked later conditions use
+	mostExact = 2 // number of steps for one place that use all facts
+	// MostVariants is the number of steps for one place that use only the facts that at least
+	// oftenAsked later conditions test.
 	MostVariants = 12
-	mostSteps    = 12_000 // steps in total, some three instructions each
-	FarthestJump = 32_767 // instructions
+	mostSteps    = 12_000 // total number of steps, at some three instructions per step
+	FarthestJump = 32_767 // reach of a jump in instructions
 	oftenAsked   = 3
 )
 
-// maker makes steps.
+// maker creates steps.
 type maker struct {
 	t        *finder
 	name     string
@@ -49,14 +50,14 @@ type maker struct {
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
 	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
-	every    map[bmv2json.Node]bool         // nodes from which on any field may be tested
-	// of the fields in asked, those that many later conditions test
+	every    map[bmv2json.Node]bool         // set if the node or a node after it may test any field
+	// The fields in asked that many later conditions test.
 	often map[bmv2json.Node]map[int]bool
-	reads map[int]bool // fields that the code under translation reads
+	reads map[int]bool // fields that the code that is being translated reads
 	steps int
 }
 
-// tooManySteps ends the making of steps.
+// tooManySteps is the panic value that stops the creation of steps.
 type tooManySteps struct{}
 
 // finder finds the steps of a program.
@@ -64,28 +65,28 @@ type finder struct {
 	*memory.Plan
 	ir.Writer
 	Options
-	ranges map[int]affine.Form // possible values of metadata, by its place
+	ranges map[int]affine.Form // possible values of metadata, by the field's offset
 }
 
 // Options are the inputs of Find in addition to the program.
 type Options struct {
-	// maximum number of steps for a place, which differ in what is known there
+	// maximum number of steps for one place; they differ in the facts that are known there
 	Variants  int
-	Known     map[int]known.Table // by Table.Index: content of tables
+	Known     map[int]known.Table // content of tables, by Table.Index
 	Unlocked  bool                // packets that only read registers take no lock
-	Overtaken bool                // see emit.Settings
+	Overtaken bool                // for tests; see emit.Settings.Overtaken
 }
 
-// Find finds the steps of a program's pipeline.
+// Find finds the steps of one of a program's pipelines.
 func Find(p *memory.Plan, name string, o Options) (order []*Step, live *FieldSet) {
 	t := &finder{Plan: p, Writer: ir.NewWriter(p.Layout, p.Scratch, p.ScratchEnd), Options: o,
 		ranges: map[int]affine.Form{}}
 	return t.findPaths(name)
 }
 
-// findPaths returns the steps of a pipeline in topological order; nil if there are too many, or if
-// the pipeline has a construct that steps do not support. live are the fields that are read before
-// they are set.
+// findPaths returns the steps of a pipeline in topological order. It returns nil if there are too
+// many steps, or if the pipeline has a construct that steps do not support. live is the set of
+// fields that are read before they are set.
 func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	q := t.Prog.Pipeline(name)
 	if q == nil {
@@ -94,7 +95,8 @@ func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	for _, n := range analysis.Nodes(q) {
 		for _, a := range analysis.ActionsOf(n) {
 			for _, p := range a.Primitives {
-				if p.Op == "assert" || p.Op == "assume" { // they end the pipeline from inside
+				// These primitives end the pipeline in the middle of an action.
+				if p.Op == "assert" || p.Op == "assume" {
 					return nil, nil
 				}
 			}
@@ -128,8 +130,8 @@ func (t *finder) findPaths(name string) (order []*Step, live *FieldSet) {
 	return order, lives[0]
 }
 
-// factsAtStart returns the knowledge at the beginning of ingress: the program's own metadata is 0,
-// except for fields that the parser sets or that returning packets bring.
+// factsAtStart returns the facts at the beginning of ingress. The program's own metadata is 0,
+// except for fields that the parser sets or that returning packets bring along.
 func (t *finder) factsAtStart() ir.Facts {
 	f := ir.Facts{}
 	if t.Requests.Reinjects() {
@@ -152,13 +154,15 @@ func (t *finder) factsAtStart() ir.Facts {
 	return f
 }
 
-// findAsked finds for each node which fields may be tested from there on. Knowledge about other
-// fields makes no difference.
+// findAsked finds for each node the fields that may be tested from that node on. Facts about other
+// fields make no difference.
 func (p *maker) findAsked(order []bmv2json.Node) {
 	p.asked, p.every = map[bmv2json.Node]map[int]bool{}, map[bmv2json.Node]bool{}
 	p.often = map[bmv2json.Node]map[int]bool{}
-	asking := map[int]int{}                              // number of later conditions, by field
-	writes := map[bmv2json.Node]map[bmv2json.Node]bool{} // the later nodes that write registers
+	// number of later conditions that test a field
+	asking := map[int]int{}
+	// the nodes from a node on that write registers
+	writes := map[bmv2json.Node]map[bmv2json.Node]bool{}
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		set := map[int]bool{}
@@ -194,7 +198,8 @@ func (p *maker) findAsked(order []bmv2json.Node) {
 		if c, ok := n.(*bmv2json.Conditional); ok {
 			weight := 1
 			if !maps.Equal(writes[c.True], writes[c.False]) {
-				weight = oftenAsked // whether a packet only reads registers is worth knowing
+				// Facts are valuable if they tell whether a packet only reads registers.
+				weight = oftenAsked
 			}
 			for _, off := range slices.Compact(slices.Sorted(slices.Values(p.t.fieldsIn(c.Expr)))) {
 				asking[off] += weight
@@ -208,7 +213,7 @@ func (p *maker) findAsked(order []bmv2json.Node) {
 	}
 }
 
-// new makes a step.
+// new creates a step.
 func (p *maker) new(s Step) *Step {
 	if p.steps++; p.steps > mostSteps {
 		panic(tooManySteps{})
@@ -217,8 +222,8 @@ func (p *maker) new(s Step) *Step {
 	return &s
 }
 
-// once creates the steps for the beginning of a node's part, unless they exist already for the same
-// facts.
+// once returns the step at which packets with the facts f arrive at a place in node n. It calls
+// make to create the step, unless there is already one for the same place and facts.
 func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Facts) *Step) *Step {
 	if !p.every[n] {
 		f = f.Only(func(off int) bool { return p.asked[n][off] })
@@ -243,12 +248,13 @@ func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 	return s
 }
 
-// nearest returns a part of f: what f has in common with the most similar facts with which the
-// place was reached before. If there would still be too many variants, it returns one of the
-// existing ones, or what all have in common.
+// nearest reduces the facts f. It returns the facts that f shares with the most similar set of
+// facts with which the place was reached before. If there would still be too many variants, it
+// returns the facts of an existing variant or, if none is implied by f, the facts that all have in
+// common.
 func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
-	full := len(before) >= 2*p.t.Variants // including variants for common parts
+	full := len(before) >= 2*p.t.Variants // the limit includes the variants for common facts
 	for _, g := range before {
 		if full && !f.Implies(g) {
 			continue
@@ -266,7 +272,7 @@ func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	return best
 }
 
-// at returns the steps from a node on.
+// at returns the first of the steps that follow from a node on.
 func (p *maker) at(n bmv2json.Node, f ir.Facts) *Step {
 	if n == nil {
 		return p.end
@@ -287,8 +293,8 @@ func (p *maker) at(n bmv2json.Node, f ir.Facts) *Step {
 	})
 }
 
-// computed calls a function that makes values, given the facts f, and returns the fields that the
-// values depend on.
+// computed calls values, a function that builds values given the facts f. It returns the fields on
+// which the values depend.
 func (p *maker) computed(w where, f ir.Facts, values func()) (reads []int) {
 	clear(p.reads)
 	p.t.Where, p.t.Facts, p.t.Params, p.t.Constants = w.path, f, w.params, w.constants
@@ -300,7 +306,7 @@ func (p *maker) computed(w where, f ir.Facts, values func()) (reads []int) {
 	return reads
 }
 
-// where says in which place an expression is evaluated, and what is known about its action's
+// where describes where an expression is evaluated, and what is known there about the action's
 // parameters.
 type where struct {
 	path      string
@@ -308,7 +314,7 @@ type where struct {
 	constants [][]byte
 }
 
-// branch returns the steps of a condition: one for each comparison whose result is not known.
+// branch returns the steps of a condition: one step for each comparison whose result is not known.
 func (p *maker) branch(w where, e *bmv2json.Expr, f ir.Facts, yes, no func(ir.Facts) *Step) *Step {
 	switch {
 	case e.Op == bmv2json.OpAnd:
@@ -340,7 +346,7 @@ func (p *maker) branch(w where, e *bmv2json.Expr, f ir.Facts, yes, no func(ir.Fa
 	return p.new(s)
 }
 
-// action is an action that a node runs, and what is known about its parameters.
+// action is an action that a node runs, together with what is known about the action's parameters.
 type action struct {
 	node      bmv2json.Node
 	code      *bmv2json.Action
@@ -349,12 +355,12 @@ type action struct {
 	next      bmv2json.Node
 }
 
-// action returns the steps from a primitive of an action on.
+// action returns the steps of an action from primitive number i on.
 func (p *maker) action(a action, i int, f ir.Facts) *Step {
 	if i >= len(a.code.Primitives) {
 		return p.at(a.next, f)
 	}
-	// The node after differs for a hit and a miss.
+	// The name distinguishes a hit from a miss, because different nodes may follow them.
 	next := "end"
 	if a.next != nil {
 		next = a.next.NodeName()
@@ -425,11 +431,11 @@ func (p *maker) primitive(a action, i int, f ir.Facts) *Step {
 	return p.new(s)
 }
 
-// mostConstants is how many entries a table may have for their parameters to be constants. The code
-// after the table is written once for each entry.
+// mostConstants is the largest number of entries of a table whose parameters become constants. The
+// code after the table is written once for each of these entries.
 const mostConstants = 2
 
-// constantDefault is the default action of a table for which the program names one.
+// constantDefault returns the default action of a table for which the program fixes it.
 func constantDefault(n *bmv2json.Table) action {
 	a := action{node: n, code: n.Default.Action, constants: n.Default.Params,
 		next: n.BaseDefaultNext}
@@ -444,7 +450,7 @@ func constantDefault(n *bmv2json.Table) action {
 	return a
 }
 
-// lookup returns the steps from a table on.
+// lookup returns the steps from a table lookup on.
 func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 	t := p.t
 	tp := t.Tables[n.Index]
@@ -490,7 +496,9 @@ func (p *maker) lookup(n *bmv2json.Table, f ir.Facts) *Step {
 	}
 	if tp.Kind != memory.LookupNone {
 		if known != nil {
-			f = nil // reached only while the table's content differs from the known content
+			// Packets reach these steps only while the table's content differs from the known
+			// content.
+			f = nil
 		}
 		for i := range n.Actions {
 			o.Hit = append(o.Hit, run(i, true, nil))

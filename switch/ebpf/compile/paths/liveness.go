@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// FieldSet is a set of fields, by their place.
+// FieldSet is a set of fields, identified by their offsets.
 type FieldSet struct{ bits []uint64 }
 
 func newFieldSet(size int, full bool) *FieldSet {
@@ -25,12 +25,12 @@ func (s *FieldSet) fill() {
 	}
 }
 
-// Contains reports whether a field is in the set.
+// Contains reports whether the field at an offset is in the set.
 func (s *FieldSet) Contains(off int) bool { return s.bits[off/64]>>(off%64)&1 == 1 }
 
 func (s *FieldSet) remove(off int) { s.bits[off/64] &^= 1 << (off % 64) }
 
-// add adds a field, or all of them.
+// add adds a field, or all fields if off is ir.EveryField.
 func (s *FieldSet) add(off int) {
 	if off == ir.EveryField {
 		s.fill()
@@ -45,8 +45,8 @@ func (s *FieldSet) addAll(other *FieldSet) {
 	}
 }
 
-// liveBehind are the fields that may be read after a pipeline: those of packet headers, of the
-// standard metadata, and those that other parts of the program read.
+// liveBehind returns the fields that may be read after a pipeline. These are the fields of packet
+// headers and of the standard metadata, and the fields that other parts of the program read.
 func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
 	s, outside := newFieldSet(t.Layout.End, true), analysis.FieldsRead(t.Prog, q)
 	for _, h := range t.Prog.Headers {
@@ -62,8 +62,8 @@ func (t *finder) liveBehind(q *bmv2json.Pipeline) *FieldSet {
 	return s
 }
 
-// findDead marks stores that no later step reads. It returns, for each step, the fields that are
-// read from there on before they are set.
+// findDead marks stores whose values no later step reads. It returns, for each step, the fields
+// that are read from that step on before they are set.
 func (t *finder) findDead(order []*Step, behind *FieldSet) []*FieldSet {
 	live := make([]*FieldSet, len(order))
 	for i, s := range slices.Backward(order) {

@@ -11,23 +11,25 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Needs are the numbers by which a packet selects registers of each family from a step on,
-// expressed by values at that step.
+// Needs describes, for each register family, the number by which a packet selects registers from a
+// step on. The numbers are expressed by values at that step.
 type Needs struct {
-	Families []Need // by family
-	// some index may depend on other values than those at that step
+	Families []Need // indexed by register family
+	// set if some index may depend on values that are not known at that step
 	unknown bool
-	// the most cells of the single family that a packet reads, and whether it writes any
+	// The largest number of cells of the register family marked Single that a packet reads, and
+	// whether it writes any cell of this family.
 	singleReads  int
 	singleWrites bool
 }
 
-// Need is the number by which a packet selects a family's registers; nil: it uses none.
+// Need is the number by which a packet selects the registers of a register family. Its Base is nil
+// if the packet uses no register of the family.
 type Need struct {
 	Base    *bmv2json.Expr
 	key     string
-	several bool // the packet uses different numbers, on different paths or one after the other
-	single  bool // the family is the single one (locking/stripes.go)
+	several bool // the packet uses several numbers, on different paths or one after the other
+	single  bool // this is the register family marked Single (locking/stripes.go)
 }
 
 func (n *Need) add(m Need) {
@@ -41,16 +43,16 @@ func (n *Need) add(m Need) {
 	}
 }
 
-// fieldsHeld is what is known about fields since the beginning of the pipeline, or, inside the
-// locked section, since the packet locked the registers. A field without an entry is unchanged or,
-// if lost is set, may have any value.
+// fieldsHeld has the affine forms of fields (affine.Form). Their bases are values at the beginning
+// of the pipeline or, inside the locked section, at the time when the packet locked the registers.
+// A field without a form is unchanged or, if lost is set, may have any value.
 type fieldsHeld struct {
 	of   map[int]affine.Form
 	lost bool
 }
 
-// enter returns the knowledge at the place where a packet locks the registers: fields that were
-// computed from other fields which have not changed since.
+// enter returns the affine forms of fields where a packet locks the registers. It keeps the fields
+// that were computed from another field that has not changed since.
 func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	in := &fieldsHeld{of: map[int]affine.Form{}}
 	for off, n := range h.of {
@@ -68,8 +70,8 @@ func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	return in
 }
 
-// findNeeds finds, for each step in the locked section, the numbers by which packets select
-// registers of each family.
+// findNeeds finds, for each step in the locked section, the numbers by which packets select the
+// registers of each register family.
 func (t *finder) findNeeds(order []*Step) {
 	if len(t.Families) == 0 {
 		return
@@ -92,7 +94,7 @@ func (t *finder) findNeeds(order []*Step) {
 	if len(order) > 0 {
 		arrive(order[0], &fieldsHeld{})
 	}
-	// registers used by the step itself, indexed by the register's family
+	// taken[i] is the number by which step i itself selects a register, or nil if it accesses none.
 	taken := make([]*Need, len(order))
 	for i, s := range order {
 		w := t.numbersAt(s, before[i])
@@ -153,8 +155,8 @@ func (n *Needs) add(m *Needs) {
 	n.singleWrites = n.singleWrites || m.singleWrites
 }
 
-// takenBy returns the number by which a step selects a register, nil if it uses none. A form
-// without a base means that the number is not known.
+// takenBy returns the number by which a step selects a register, or nil if the step uses no
+// register. A form without a base means that the number is not known.
 func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	if s.Kind != StepPrimitive {
 		return nil
@@ -164,7 +166,7 @@ func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 		return nil
 	}
 	m, n := t.Members[r.Index], w.Evaluate(index)
-	if r.Size <= 1 { // there is one cell, whatever the index
+	if r.Size <= 1 { // There is only one cell, whatever the index is.
 		n = affine.Constant(0)
 	}
 	switch {
@@ -179,7 +181,7 @@ func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	return &Need{}
 }
 
-// numbersAt is what is known about values at a step, given the facts h about fields.
+// numbersAt returns an evaluator of values at a step, given the affine forms h of the fields.
 func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	return affine.Evaluator{Bound: uint64(t.LargestRegister), Field: func(r bmv2json.FieldRef) affine.Form {
 		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.Std.IngressTime {
@@ -200,7 +202,7 @@ func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	}}
 }
 
-// itself is the form of a field that has not changed.
+// itself returns the affine form of a field that has not changed.
 func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	n := affine.OfField(t.Layout, r)
 	if n.Base != nil {
@@ -209,7 +211,7 @@ func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	return n
 }
 
-// rangeOf is what is known about a field at every place of the program.
+// rangeOf returns the affine form that a field has everywhere in the program.
 func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	off := t.Layout.Field(r).Off
 	if n, ok := t.ranges[off]; ok {
@@ -226,7 +228,7 @@ func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	return affine.AtMost(ir.Ones(r.Field.Width))
 }
 
-// heldBehind returns what is known about fields after a step.
+// heldBehind returns the affine forms of fields after a step.
 func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsHeld {
 	var changed []int
 	value := affine.Unknown()
@@ -261,7 +263,7 @@ func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsH
 	return after
 }
 
-// eitherHeld returns what is known where two paths meet.
+// eitherHeld returns the affine forms of fields where two paths meet.
 func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
 	if a == b {
 		return a
@@ -288,8 +290,8 @@ func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *f
 	return out
 }
 
-// FamiliesToLock returns the families of which a packet takes a stripe at a step; false if it takes
-// all stripes.
+// FamiliesToLock returns the register families of which a packet locks one stripe when it enters
+// the locked section at a step. It returns false if the packet must lock all stripes.
 func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -311,8 +313,8 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	return list, true
 }
 
-// familiesToRead returns the families whose versions tell a read-only packet whether its reads were
-// consistent; false if the packet cannot know that.
+// familiesToRead returns the register families whose versions tell a read-only packet whether its
+// reads were consistent. It returns false if the versions cannot tell that.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -328,8 +330,8 @@ func (n *Needs) familiesToRead() (list []int, ok bool) {
 	return list, true
 }
 
-// StripesFit reports whether packets seldom take all stripes. If every packet took all of them, one
-// lock would be faster.
+// StripesFit reports whether packets rarely lock all stripes. If every packet locked all stripes,
+// one lock would be faster.
 func StripesFit(order []*Step) bool {
 	for _, s := range order {
 		for _, n := range s.Next {

@@ -16,7 +16,7 @@ func needStripes(t *testing.T) {
 	}
 }
 
-// pathsOf plans a program and finds its paths.
+// pathsOf plans a program and returns its steps.
 func pathsOf(t *testing.T, file string) (*memory.Plan, []*Step) {
 	t.Helper()
 	prog, err := bmv2json.ReadFile(file)
@@ -34,9 +34,9 @@ func pathsOf(t *testing.T, file string) (*memory.Plan, []*Step) {
 	return p, steps
 }
 
-// TestNeeds: in each profile of NetCRAQ, a packet selects registers by its chain, its session and
-// its slot, and all of these numbers are known when it locks them. Most packets take no stripe for
-// their chain.
+// TestNeeds checks that, in each profile of NetCRAQ, a packet selects registers by its chain, its
+// session and its slot. The packet must know these numbers when it locks them. Most packets must
+// not lock a stripe for their chain.
 func TestNeeds(t *testing.T) {
 	needStripes(t)
 	for _, profile := range []string{"128", "8192"} {
@@ -89,8 +89,9 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestNeedsUnknown: if an index is read from a register, it is not known beforehand. If a packet
-// selects a register by two numbers, it would need two stripes of one family.
+// TestNeedsUnknown checks two programs that cannot use stripes. In the first, an index is read from
+// a register, so it is not known beforehand. In the second, a packet selects a register by two
+// numbers, so it would need two stripes of one register family.
 func TestNeedsUnknown(t *testing.T) {
 	needStripes(t)
 	for _, program := range []string{"indirect", "transfer"} {

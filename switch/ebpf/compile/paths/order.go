@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// inOrder lists the steps from a first one on in topological order.
+// inOrder lists the steps from a first step on, in topological order.
 func inOrder(first *Step) (order []*Step) {
 	seen := map[*Step]bool{}
 	var visit func(*Step)
@@ -26,7 +26,7 @@ func inOrder(first *Step) (order []*Step) {
 	return order
 }
 
-// findInside finds the steps between the first one that touches a register and the last, on each
+// findInside marks the steps between the first step that accesses a register and the last, on each
 // path.
 func findInside(order []*Step) {
 	touches := func(s *Step) bool {

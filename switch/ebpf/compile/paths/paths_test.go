@@ -7,8 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// TestPaths finds the paths of NetCRAQ's program. Their number is small enough for compilation,
-// each continues, each takes the registers only once, and some decisions and stores are left out.
+// TestPaths checks the steps of NetCRAQ's program. There must be few enough steps for compilation.
+// Each step must lead on, each path must lock the registers only once, and some decisions and
+// stores must be left out.
 func TestPaths(t *testing.T) {
 	prog, err := bmv2json.ReadFile("../../../../p4src/compiled/netcraq-128.json.gz")
 	if err != nil {
@@ -23,7 +24,8 @@ func TestPaths(t *testing.T) {
 		t.Fatal("none were found")
 	}
 	dead, known, reading := 0, 0, 0
-	taken := make([]bool, len(order)) // the registers have been locked and released
+	// taken[i] is set if the registers were locked and released before step i
+	taken := make([]bool, len(order))
 	for i, s := range order {
 		if s.Dead {
 			dead++

@@ -8,18 +8,18 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unlocked is the data that a part which runs without the lock needs for a rollback.
+// Unlocked is the data for undoing a part that runs without the lock.
 type Unlocked struct {
 	Keep   []memory.Span      // fields whose old values are saved
 	Reload []*bmv2json.Header // blocks that are restored from the frame
 
-	Families []int // families whose versions are checked if there are stripes
-	Striped  bool  // the families are known
+	Families []int // register families whose versions are checked if the program uses stripes
+	Striped  bool  // set if the register families are known
 }
 
-// readUnlocked adds, at each place where packets lock registers only to read them, a copy of the
-// following steps that runs without the lock. live is the liveness of fields in order. It reports
-// whether there was such a place.
+// readUnlocked adds a copy of the following steps, without the lock, at each place where packets
+// lock registers only to read them. live has the live fields of each step in order. readUnlocked
+// reports whether there was such a place.
 func (t *finder) readUnlocked(order []*Step, live []*FieldSet) (found bool) {
 	if !t.HasVersions() {
 		return false
@@ -74,8 +74,8 @@ func (s *Step) lead(way int, to *Step) {
 	}
 }
 
-// withoutLock makes the copy of the steps from a given one on that hold the lock; nil if they
-// cannot run without it.
+// withoutLock returns a copy of the locked steps from first on that runs without the lock. It
+// returns nil if they cannot run without the lock.
 func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	changed, ok := t.changedInside(first)
 	if !ok {
@@ -136,8 +136,8 @@ func (t *finder) withoutLock(first *Step, live *FieldSet, order []*Step) *Step {
 	return begin
 }
 
-// changedInside are the fields that the locked steps from a given one on change; false if one of
-// them writes a register, or has an effect that cannot be repeated.
+// changedInside returns the fields that the locked steps from first on change. It returns false if
+// one of them writes a register or has an effect that cannot be repeated.
 func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 	changed = map[int]bool{}
 	seen := map[*Step]bool{}
@@ -154,7 +154,7 @@ func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 			switch s.Primitive.Op {
 			case "assign", "modify_field", "register_read", "count", "mark_to_drop", "drop",
 				"no_op":
-			default: // including log_msg, which would be logged twice
+			default: // this includes log_msg, because its message would be logged twice
 				return nil, false
 			}
 		default:
@@ -171,7 +171,7 @@ func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 	return changed, true
 }
 
-// changedBy are the fields that a step changes.
+// changedBy returns the offsets of the fields that a step changes.
 func (t *finder) changedBy(s *Step) (offs []int) {
 	switch s.Kind {
 	case StepSet:
@@ -199,8 +199,8 @@ func (t *finder) changedBy(s *Step) (offs []int) {
 	return []int{ir.EveryField}
 }
 
-// keepWhat determines how to restore changed fields that are read from the first step on; false if
-// there are too many.
+// keepWhat decides how to restore the changed fields that are read from the step first on. It
+// returns false if there are too many fields.
 func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, first *Step,
 	order []*Step) bool {
 	room := 0
@@ -234,8 +234,8 @@ func (t *finder) keepWhat(u *Unlocked, changed map[int]bool, live *FieldSet, fir
 	return room <= memory.MostUndone
 }
 
-// asReceived reports whether, on every path to a step, a header's fields still equal the frame's,
-// or are 0.
+// asReceived reports whether a header's fields are still equal to the frame's, or are 0, on every
+// path to a step.
 func (t *finder) asReceived(h *bmv2json.Header, at *Step, order []*Step) bool {
 	before := make([]bool, len(order))
 	before[at.order] = true
@@ -247,7 +247,7 @@ func (t *finder) asReceived(h *bmv2json.Header, at *Step, order []*Step) bool {
 		if !before[i] || s == at {
 			continue
 		}
-		if s.Kind == StepTable { // a lookup itself changes nothing
+		if s.Kind == StepTable { // a lookup itself changes no field
 			continue
 		}
 		for _, off := range t.changedBy(s) {

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss. If
-// the table has changed since the program was compiled, control continues after this code. For
-// entries whose word has a label, it goes to that label.
+// lookupKnown emits code that puts the entry word of the key into the register Entry and jumps to
+// found, or jumps to miss. If the entry's word has a label, the code jumps to that label. If the
+// table has changed since the program was compiled, control continues after this code.
 func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map[uint64]string,
 	found, miss string) {
 	changed, join := t.NewLabel("changed"), t.NewLabel("known")
@@ -20,8 +20,8 @@ func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map
 	t.Emit(asm.JNE.Imm32(asm.R1, int32(known.Version), changed))
 	t.Compute(t.KeyWord(key, 0), 0)
 	t.knownRange(known.Ranges, key.Width <= 32, labels, join, miss)
-	// The verifier must not distinguish the paths by the constant; otherwise it would follow each
-	// of them.
+	// The verifier must not distinguish the paths by the constant. Otherwise it would follow each
+	// path.
 	t.Bind(join)
 	t.Store(code.PHV, memory.PHVSpill, code.Entry, 8)
 	t.Load(code.Entry, code.PHV, memory.PHVSpill, 8)

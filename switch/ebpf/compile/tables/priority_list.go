@@ -8,17 +8,18 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// scanTable emits the lookup: the word goes to Entry.
+// scanTable emits the lookup in a priority list. The code leaves the entry word in the register
+// Entry.
 func (t *Tables) scanTable(tp *memory.TablePlan, miss string) {
 	s := tp.Scan
 	for i := range tp.Source.Keys {
 		n := ir.WordsOf(tp.Source.Keys[i].Width)
-		for w := range n { // the most significant word first
+		for w := range n { // The most significant word comes first.
 			t.Store(code.PHV, t.Keys+tp.Parts[i].At+(n-1-w)*8,
 				t.Compute(t.KeyWord(&tp.Source.Keys[i], w), 0), 8)
 		}
 	}
-	const frame = -24 // stack layout: the PHV, the first entry's number, the word found
+	const frame = -24 // Layout of the stack: the PHV, the first entry's number, and the word found.
 	t.StateAddress(asm.R1, s.Head)
 	t.Load(asm.R2, asm.R1, 0, 8)
 	t.Emit(asm.Mov.Reg32(asm.R1, asm.R2), asm.RSh.Imm(asm.R2, 32))

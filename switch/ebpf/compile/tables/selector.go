@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// ChooseMember replaces the slot in Entry by a member's slot, if the slot names a group. If the
-// group has no members, the packet goes to none.
+// ChooseMember emits code that replaces the slot in Entry by the slot of a member, if Entry's slot
+// names a group. If the group has no members, the code jumps to none.
 func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	if tp.Source.Kind != bmv2json.TableIndirectWS {
 		return
@@ -18,7 +18,7 @@ func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	t.Load(asm.R1, code.PHV, memory.PHVAction, 2)
 	t.Emit(asm.JNE.Imm(asm.R1, memory.GroupAction, chosen))
 	t.Load(asm.R1, code.Entry, tp.GroupAt, 8)
-	// one load, so both halves are of the same state of the group
+	// One load reads both halves, so they belong to the same state of the group.
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))
 	t.hashes.ComputeHash(memory.SelectorOf(tp.Source))
 	t.Emit(asm.Mov.Reg(asm.R1, code.Entry), asm.LSh.Imm(asm.R1, 32), asm.RSh.Imm(asm.R1, 32),

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// CountHit leaves the slot's address in Entry, as SlotAddress does. It also counts the packet in
-// the entry's counter and meter, and notes the time of the hit.
+// CountHit emits code that puts the slot's address into Entry, as SlotAddress does. The code also
+// updates the entry's counter and meter, and records the time of the hit.
 func (t *Tables) CountHit(tp *memory.TablePlan, bad string) {
 	t.SlotAddress(tp, bad)
 	if tp.Counter >= 0 {
@@ -25,8 +25,8 @@ func (t *Tables) CountHit(tp *memory.TablePlan, bad string) {
 	}
 }
 
-// SlotAddress turns the word in Entry into its slot's address, leaving the action's number in
-// PHVAction. If the word points to no slot, it goes to bad.
+// SlotAddress emits code that converts the entry word in Entry to the address of its slot, and
+// stores the action's number in PHVAction. If the word names no slot, the code jumps to bad.
 func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Store(code.PHV, memory.PHVAction, code.Entry, 2)
 	t.Emit(asm.RSh.Imm(code.Entry, 16), asm.JGE.Imm(code.Entry, int32(tp.SlotCount), bad))
@@ -37,8 +37,8 @@ func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 }
 
-// LookUp leaves the word of the key's entry in Entry, or goes to miss. If the entry is known to be
-// in the table and its word has a label, it goes to that label.
+// LookUp emits code that puts the entry word of the key into the register Entry, or jumps to miss.
+// If the compiler knows the entry and its word has a label, the code jumps to that label.
 func (t *Tables) LookUp(tp *memory.TablePlan, labels map[uint64]string, miss string) {
 	if known, ok := t.Maps.Known[tp.Source.Index]; ok {
 		found := t.NewLabel("found")
@@ -50,7 +50,7 @@ func (t *Tables) LookUp(tp *memory.TablePlan, labels map[uint64]string, miss str
 	t.lookupMap(tp, miss)
 }
 
-// lookupMap looks the key up in the table's map.
+// lookupMap emits code that looks the key up in the table's map.
 func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 	keys := tp.Source.Keys
 	switch tp.Kind {
@@ -60,7 +60,7 @@ func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 			index = ir.Or(index, ir.Shl(t.KeyWord(&keys[i], 0), uint64(tp.Parts[i].At)))
 		}
 		t.Compute(index, 0)
-		// for the verifier, which does not know the widths of fields
+		// The verifier needs this mask, because it does not know the widths of fields.
 		t.Emit(asm.And.Imm(asm.R1, int32(ir.Ones(tp.Bits))), asm.LSh.Imm(asm.R1, 3))
 		t.StateAddress(asm.R2, tp.Direct)
 		t.Emit(asm.Add.Reg(asm.R2, asm.R1))
@@ -97,7 +97,7 @@ func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 	t.Load(code.Entry, asm.R0, 0, 8)
 }
 
-// trieKey stores a field big-endian, so that its first bit starts a byte.
+// trieKey emits code that stores a field big-endian, so that its first bit starts a byte.
 func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 	n := ir.WordsOf(k.Width)
 	if ir.Wide(k.Width) {
@@ -107,7 +107,7 @@ func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 				v = ir.Or(v, ir.Shr(t.KeyWord(k, w-1), uint64(64-p.Shift)))
 			}
 			t.ComputeSwapped(v, 0)
-			at := t.Keys + p.At + (n-1-w)*8 // not on a multiple of 8
+			at := t.Keys + p.At + (n-1-w)*8 // the offset is not a multiple of 8
 			t.Store(code.PHV, at, asm.R1, 4)
 			t.Emit(asm.RSh.Imm(asm.R1, 32))
 			t.Store(code.PHV, at+4, asm.R1, 4)
@@ -118,8 +118,8 @@ func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 	t.storeBigEndian(code.PHV, t.Keys+p.At, p.Size)
 }
 
-// storeBigEndian stores the low bytes of R1, byte by byte if their number is not a power of two. It
-// clobbers R1.
+// storeBigEndian emits code that stores the low bytes of R1, byte by byte if their number is not a
+// power of two. It clobbers R1.
 func (t *Tables) storeBigEndian(base asm.Register, off, size int) {
 	switch size {
 	case 2, 4, 8:

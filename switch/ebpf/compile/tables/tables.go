@@ -6,12 +6,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/hashing"
 )
 
-// Tables writes lookups.
+// Tables emits the code of table lookups.
 type Tables struct {
 	*emit.Emitter
 	hashes  *hashing.Hashes
 	externs *externs.Externs
 }
 
-// New makes the writer of a program's lookups.
+// New returns the Tables that emits a program's lookups.
 func New(e *emit.Emitter, h *hashing.Hashes, x *externs.Externs) *Tables { return &Tables{e, h, x} }

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Register is a register array. Its cells follow each other, each in Lanes lanes.
+// Register is a register array. Its cells follow each other in memory, and each cell has Lanes
+// lanes.
 type Register struct {
 	Size, Width, Lanes int
 	Signed             bool
@@ -19,7 +20,7 @@ type Register struct {
 // Counter is a counter array.
 type Counter struct{ cells []target.CounterData }
 
-// Count counts a packet of this many bytes in the cell at i, if there is one.
+// Count adds a packet of this many bytes to the cell at i, if the cell exists.
 func (a *Counter) Count(i uint64, bytes int) {
 	if i < uint64(len(a.cells)) {
 		a.cells[i].Packets++
@@ -27,18 +28,18 @@ func (a *Counter) Count(i uint64, bytes int) {
 	}
 }
 
-// NewRegister makes a register whose cells have no memory yet.
+// NewRegister creates a register array. Allocate must allocate its cells.
 func NewRegister(r *bmv2json.Register) *Register {
 	return &Register{Size: r.Size, Width: r.Width, Lanes: wideint.Lanes(r.Width), Signed: r.Signed}
 }
 
-// Allocate makes room for the cells.
+// Allocate allocates the cells of the array.
 func (r *Register) Allocate() { r.Cells = make([]uint64, r.Size*r.Lanes) }
 
-// Allocate makes room for the cells.
+// Allocate allocates the cells of the array.
 func (a *Counter) Allocate(size int) { a.cells = make([]target.CounterData, size) }
 
-// Parse turns the bytes of a value, big endian, into the lanes of a cell.
+// Parse converts the big-endian bytes of a value to the lanes of a cell.
 func (r *Register) Parse(b []byte) ([]uint64, error) {
 	if err := wideint.CheckBytes(b, r.Width); err != nil {
 		return nil, err
@@ -55,8 +56,8 @@ const batch = 1024
 // Set sets a cell.
 func (r *Register) Set(index int, value []uint64) { copy(r.Cells[index*r.Lanes:], value) }
 
-// AppendCells appends some cells to a slice, each big endian in (Width+7)/8 bytes. packets is the
-// mutex that is held while a packet is in the program.
+// AppendCells appends cells first to first+count-1 to a slice, each as (Width+7)/8 big-endian
+// bytes. packets is the mutex that is held while a packet is in the program.
 func (r *Register) AppendCells(to []byte, first, count int, packets *sync.Mutex) []byte {
 	to = slices.Grow(to, count*((r.Width+7)/8))
 	lanes := make([]uint64, 0, min(count, batch)*r.Lanes)
@@ -72,7 +73,7 @@ func (r *Register) AppendCells(to []byte, first, count int, packets *sync.Mutex)
 	return to
 }
 
-// Fill sets all cells.
+// Fill sets all cells to value. packets is the mutex that is held while a packet is in the program.
 func (r *Register) Fill(value []uint64, packets *sync.Mutex) {
 	for i := 0; i < r.Size; i += batch {
 		packets.Lock()
@@ -83,5 +84,5 @@ func (r *Register) Fill(value []uint64, packets *sync.Mutex) {
 	}
 }
 
-// Cell is the cell at i.
+// Cell returns the cell at i.
 func (a *Counter) Cell(i int) *target.CounterData { return &a.cells[i] }

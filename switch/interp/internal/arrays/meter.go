@@ -18,19 +18,19 @@ type Meters struct{ cells []Meter }
 type Meter struct {
 	bytes  bool
 	config *target.MeterConfig
-	// The bucket of the peak rate, and that of the committed rate.
+	// The bucket of the peak rate, and the bucket of the committed rate.
 	buckets [2]bucket
 }
 
 type bucket struct {
-	rate, burst uint64 // in tokens per second; in tokens
+	rate, burst uint64 // rate in tokens per second, burst in tokens
 	tokens      uint64
-	// tokens that the rate had made from the clock's zero to the last refill; field tokens already
-	// includes these
+	// The number of tokens that the rate produced from the clock's zero to the last refill. The
+	// field tokens already includes them.
 	made uint64
 }
 
-// Configure sets the rates, with both buckets full. If c is nil, the meter always returns green.
+// Configure sets the rates and fills both buckets. If c is nil, the meter always returns green.
 func (m *Meter) Configure(c *target.MeterConfig) {
 	m.config = nil
 	if c == nil {
@@ -44,8 +44,8 @@ func (m *Meter) Configure(c *target.MeterConfig) {
 	}
 }
 
-// Color returns the colour of a packet of this many bytes at the time now: 0 green, 1 yellow, 2
-// red.
+// Color returns the colour of a packet of this many bytes at the time now: 0 for green, 1 for
+// yellow, 2 for red.
 func (m *Meter) Color(bytes int, now time.Duration) uint64 {
 	if m.config == nil {
 		return 0
@@ -79,8 +79,8 @@ func (b *bucket) take(need uint64, now time.Duration) bool {
 	return true
 }
 
-// CheckConfig refuses configurations that BMv2 refuses: the peak rate must not be below the
-// committed one (RFC 2698, section 2).
+// CheckConfig returns an error for configurations that BMv2 refuses. The peak rate must not be
+// below the committed rate (RFC 2698, section 2).
 func CheckConfig(c *target.MeterConfig) error {
 	if c != nil && c.Peak.PerSecond < c.Committed.PerSecond {
 		return fmt.Errorf("the peak rate %d is below the committed rate %d: %w", c.Peak.PerSecond,
@@ -89,7 +89,7 @@ func CheckConfig(c *target.MeterConfig) error {
 	return nil
 }
 
-// Export is the meter's configuration, or nil if it has none.
+// Export returns the meter's configuration, or nil if it has none.
 func (m *Meter) Export() *target.MeterConfig {
 	if m.config == nil {
 		return nil
@@ -98,7 +98,7 @@ func (m *Meter) Export() *target.MeterConfig {
 	return &c
 }
 
-// Allocate makes room for meters that count bytes, or otherwise packets.
+// Allocate allocates size meters. They count bytes if bytes is set, and otherwise packets.
 func (a *Meters) Allocate(size int, bytes bool) {
 	a.cells = make([]Meter, size)
 	for i := range a.cells {
@@ -106,10 +106,10 @@ func (a *Meters) Allocate(size int, bytes bool) {
 	}
 }
 
-// Meter is the meter at i.
+// Meter returns the meter at i.
 func (a *Meters) Meter(i int) *Meter { return &a.cells[i] }
 
-// ColorAt returns the colour of a packet by the meter at i, if it exists.
+// ColorAt returns the colour that the meter at i gives a packet, if the meter exists.
 func (a *Meters) ColorAt(i uint64, bytes int, now time.Duration) (color uint64, ok bool) {
 	if i >= uint64(len(a.cells)) {
 		return 0, false
@@ -117,5 +117,5 @@ func (a *Meters) ColorAt(i uint64, bytes int, now time.Duration) (color uint64, 
 	return a.cells[i].Color(bytes, now), true
 }
 
-// NewMeter makes a meter that counts bytes, or otherwise packets.
+// NewMeter creates a meter that counts bytes if bytes is set, and otherwise packets.
 func NewMeter(bytes bool) *Meter { return &Meter{bytes: bytes} }

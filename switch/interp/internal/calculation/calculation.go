@@ -10,33 +10,33 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// Calculation is a compiled hash or checksum: it joins its inputs bit by bit, and applies the
-// algorithm.
+// Calculation is a compiled hash or checksum. It joins its inputs bit by bit, and applies the
+// algorithm to the result.
 type Calculation struct {
 	inputs []calcInput
 	algo   Hash
-	// internet is set if algo is the Internet checksum
+	// internet is set if algo is the Internet checksum.
 	internet bool
-	// If all inputs are fields and constants, their bit positions are known at compile time if all
-	// their headers are valid: fixed lists the fields, and template has the constants.
+	// If all inputs are fields and constants and all their headers are valid, their bit positions
+	// are known at compile time. Then fixed lists the fields, and template has the constants.
 	fixed    []packet.WireField
 	template []byte
 	headers  []int
-	// words are the same fields for the Internet checksum, and konst is the constants' part of the
-	// sum
+	// For the Internet checksum, words has the same fields, and konst is the constants' part of the
+	// sum.
 	words []sumWord
 	konst uint64
 }
 
 // sumWord is a field as a summand of the Internet checksum (RFC 1071). The sum is modulo 65,535, in
-// which 2^16 is 1, so only the field's position within a word of 16 bits matters.
+// which 2^16 equals 1. So only the field's position within a 16-bit word matters.
 type sumWord struct {
 	lane  int
 	shift uint
 }
 
 type calcInput struct {
-	header  int // the input counts only if this header is valid; -1: always
+	header  int // the input counts only if this header is valid; -1 if it always counts
 	lane    int
 	width   int
 	konst   []uint64
@@ -45,7 +45,7 @@ type calcInput struct {
 	payload bool
 }
 
-// New compiles a calculation; random is the source for algorithms that return random numbers.
+// New compiles a calculation. Algorithms that return random numbers take them from random.
 func New(lay *packet.Layout, algo string, inputs []bmv2json.CalcInput, path string,
 	random *rand.PCG) *Calculation {
 	fn := Algorithm(algo, random)
@@ -76,7 +76,7 @@ func New(lay *packet.Layout, algo string, inputs []bmv2json.CalcInput, path stri
 	return out
 }
 
-// precompute finds the inputs' positions, if they are fixed.
+// precompute finds the bit positions of the inputs, if they are fixed.
 func (k *Calculation) precompute() {
 	bits := 0
 	for i := range k.inputs {
@@ -127,8 +127,8 @@ func (k *Calculation) sum(st *packet.State) uint64 {
 	return uint64(^uint16(sum))
 }
 
-// input joins the inputs. The last byte is padded with zero bits; the payload starts on the next
-// byte.
+// input joins the inputs to bytes. The last byte is padded with zero bits. The payload starts on
+// the next byte.
 func (k *Calculation) input(st *packet.State) []byte {
 	if k.template != nil && k.allValid(st) {
 		b := append(st.Input[:0], k.template...)
@@ -188,7 +188,7 @@ func (k *Calculation) allValid(st *packet.State) bool {
 	return true
 }
 
-// Value is the hash or checksum of a packet.
+// Value returns the hash or checksum of a packet.
 func (k *Calculation) Value(st *packet.State) uint64 {
 	if k.internet && k.words != nil && k.allValid(st) {
 		return k.sum(st)
@@ -196,5 +196,5 @@ func (k *Calculation) Value(st *packet.State) uint64 {
 	return k.algo(k.input(st))
 }
 
-// SetHash replaces the algorithm.
+// SetHash replaces the hash algorithm.
 func (k *Calculation) SetHash(fn Hash) { k.algo = fn }

@@ -9,7 +9,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Hash is a hash of bytes. The caller uses as many of its low bits as it needs.
+// Hash is a function that hashes bytes. The caller uses as many of the result's low bits as it
+// needs.
 type Hash func([]byte) uint64
 
 var (
@@ -19,19 +20,20 @@ var (
 	crc8Table  = straightTable[uint8](0x07)
 )
 
-// Algorithm returns the algorithm to which p4c gives this name, or nil. The "custom" CRCs have
-// BMv2's initial parameters; CustomCRC makes others. Random numbers come from random.
+// Algorithm returns the algorithm with this name in p4c, or nil. The "custom" CRCs have BMv2's
+// initial parameters. CustomCRC returns CRCs with other parameters. random is the source of random
+// numbers.
 func Algorithm(name string, random *rand.PCG) Hash {
 	switch name {
 	case "crc32", "crc32_custom":
 		return func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) }
-	case "crc16", "crc16_custom": // CRC-16/ARC
+	case "crc16", "crc16_custom": // this is CRC-16/ARC
 		return crc16
-	case "crcCCITT": // CRC-16/IBM-3740
+	case "crcCCITT": // this is CRC-16/IBM-3740
 		return crcCCITT
-	case "crc8_custom": // CRC-8/SMBUS
+	case "crc8_custom": // this is CRC-8/SMBUS
 		return crc8
-	case "crc64_custom": // polynomial 0x1b, reflected
+	case "crc64_custom": // the polynomial is 0x1b, reflected
 		return crc64
 	case "csum16", "cksum16":
 		return InternetChecksum
@@ -47,7 +49,7 @@ func Algorithm(name string, random *rand.PCG) Hash {
 	return nil
 }
 
-// reflectedTable is the table of a CRC that processes the low bit first. reversed is its
+// reflectedTable returns the table of a CRC that processes the low bit first. reversed is the
 // bit-reversed polynomial.
 func reflectedTable[T uint16 | uint64](reversed T) (t [256]T) {
 	for i := range t {
@@ -64,7 +66,7 @@ func reflectedTable[T uint16 | uint64](reversed T) (t [256]T) {
 	return t
 }
 
-// straightTable is the table of a CRC that processes the high bit first.
+// straightTable returns the table of a CRC that processes the high bit first.
 func straightTable[T uint8 | uint16](poly T) (t [256]T) {
 	high := ^(^T(0) >> 1)
 	for i := range t {
@@ -113,8 +115,8 @@ func crc64(b []byte) uint64 {
 	return v
 }
 
-// InternetChecksum is the checksum of RFC 1071. An odd last byte counts as the upper half of a
-// word.
+// InternetChecksum returns the checksum of RFC 1071. If the number of bytes is odd, the last byte
+// counts as the upper half of a word.
 func InternetChecksum(b []byte) uint64 {
 	var sum uint64
 	for ; len(b) >= 8; b = b[8:] {
@@ -155,7 +157,7 @@ func xor32(b []byte) uint64 {
 	return uint64(v)
 }
 
-// identity returns the first eight bytes as a number, or all if there are fewer.
+// identity returns the first eight bytes as a number, or all bytes if there are fewer.
 func identity(b []byte) uint64 {
 	var v uint64
 	for _, x := range b[:min(8, len(b))] {
@@ -164,8 +166,8 @@ func identity(b []byte) uint64 {
 	return v
 }
 
-// crcWith is a CRC of width bits. It processes the high bit first; reflection reverses the bits of
-// each input byte, and of the result.
+// crcWith returns a CRC of width bits. It processes the high bit first. Reflection reverses the
+// bits of each input byte, and of the result.
 func crcWith(width int, c target.CRC) Hash {
 	mask := uint32(1<<width - 1)
 	var table [256]uint32
@@ -195,8 +197,8 @@ func crcWith(width int, c target.CRC) Hash {
 	}
 }
 
-// CustomCRC returns the CRC of a custom algorithm with parameters c, or nil if the algorithm's
-// parameters cannot be changed.
+// CustomCRC returns the CRC named algo with the parameters c. It returns nil if the parameters of
+// this algorithm cannot be changed.
 func CustomCRC(algo string, c target.CRC) Hash {
 	switch algo {
 	case "crc16_custom":

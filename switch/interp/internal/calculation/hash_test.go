@@ -12,7 +12,7 @@ import (
 )
 
 // TestHashes compares the algorithms with published check values (the CRC catalogue's "123456789")
-// and with RFC 1071's example.
+// and with the example of RFC 1071.
 func TestHashes(t *testing.T) {
 	random := rand.NewPCG(1, 1)
 	check := []byte("123456789")
@@ -45,7 +45,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// slowCRC64 is the CRC of polynomial 0x1b with reflected input and output, bit by bit.
+// slowCRC64 computes the CRC with polynomial 0x1b and reflected input and output, bit by bit.
 func slowCRC64(b []byte) uint64 {
 	var v uint64
 	for _, x := range b {
@@ -61,7 +61,8 @@ func slowCRC64(b []byte) uint64 {
 	return bits.Reverse64(v)
 }
 
-// TestCustomCRC compares CRCs with parameters with the catalogue's check values.
+// TestCustomCRC compares CRCs that have custom parameters with the check values of the CRC
+// catalogue.
 func TestCustomCRC(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -85,8 +86,8 @@ func TestCustomCRC(t *testing.T) {
 	}
 }
 
-// TestSum: the Internet checksum of fields equals the checksum of the bytes that they form,
-// wherever they lie in the bytes.
+// TestSum checks that the Internet checksum of fields equals the checksum of the bytes that the
+// fields form, wherever the fields are in the bytes.
 func TestSum(t *testing.T) {
 	r, seen := rand.New(rand.NewPCG(1, 1)), 0
 	for _, name := range []string{"checksums", "stateful", "parsing"} {

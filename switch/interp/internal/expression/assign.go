@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Assign compiles dst = src, cut to dst's width.
+// Assign compiles dst = src, truncated to the width of dst.
 func (c *Compiler) Assign(dst, src *bmv2json.Expr) Statement {
 	if src.Type == bmv2json.TypeBool {
 		src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}
@@ -77,7 +77,7 @@ func (c *Compiler) AssignVarbit(dst, src *bmv2json.Expr) Statement {
 	}
 }
 
-// Store compiles storing a number of 64 bits.
+// Store compiles storing a 64-bit number into dst.
 func (c *Compiler) Store(dst *bmv2json.Expr) func(*packet.State, uint64) {
 	pl := c.PlaceOf(dst)
 	lane, n, mask, dyn := pl.Lane, pl.Lanes(), wideint.TopMask(pl.Width), pl.Find

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Condition compiles a condition. The right side of "and" and "or" is not evaluated if the left one
-// decides. BMv2 evaluates both, but expressions have no side effects.
+// Condition compiles a condition. The right side of "and" and "or" is not evaluated if the left
+// side decides. BMv2 evaluates both, but expressions have no side effects.
 func (c *Compiler) Condition(e *bmv2json.Expr) Condition {
 	switch e.Op {
 	case bmv2json.OpBool:
@@ -114,7 +114,7 @@ func (c *Compiler) dataToBool(e *bmv2json.Expr) Condition {
 func (c *Compiler) comparison(e *bmv2json.Expr) Condition {
 	op := e.Op
 	l, r := e.Left, e.Right
-	switch op { // reduce to equality and less-than
+	switch op { // Other comparisons are reduced to equality and less-than.
 	case bmv2json.OpGt:
 		op, l, r = bmv2json.OpLt, r, l
 	case bmv2json.OpLe:
@@ -188,16 +188,16 @@ func (c *Compiler) wideCompare(l, r *bmv2json.Expr, is func(int) bool) Condition
 	}
 }
 
-// headersEqual compares as BMv2 does: two headers are equal if both are valid and all fields are
-// equal; two invalid headers are not equal.
+// headersEqual compares headers as BMv2 does. Two headers are equal if both are valid and all their
+// fields are equal. Two invalid headers are not equal.
 func (c *Compiler) headersEqual(a, b *bmv2json.Expr) Condition {
 	x, y := c.HeaderIndex(a), c.HeaderIndex(b)
 	same := bmv2json.HeaderTypeOf(a) == bmv2json.HeaderTypeOf(b)
 	return func(st *packet.State) bool { return same && st.EqualHeaders(x(st), y(st)) }
 }
 
-// unionsEqual compares two unions: they are equal if the same member is valid in both, and is
-// equal.
+// unionsEqual compares two unions. They are equal if the same member is valid in both, and this
+// member is equal.
 func (c *Compiler) unionsEqual(a, b *bmv2json.Expr) Condition {
 	x, y := c.Union(a), c.Union(b)
 	return func(st *packet.State) bool {
@@ -211,7 +211,7 @@ func (c *Compiler) unionsEqual(a, b *bmv2json.Expr) Condition {
 	}
 }
 
-// VarbitOf returns the header of a varbit field.
+// VarbitOf returns the index of the header of a varbit field.
 func VarbitOf(e *bmv2json.Expr) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || !e.Field.Field.VL {
 		return 0, false

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// The test below makes random expressions over fields of many widths, compiles them, and compares
-// the results with those of math/big, which BMv2 works like.
+// The test below compiles random expressions over fields of many widths. It compares the results
+// with those of math/big, because BMv2 also uses integers of any size.
 
 var (
 	zero = new(big.Int)
@@ -24,7 +24,7 @@ var (
 
 func pow2(n int) *big.Int { return new(big.Int).Lsh(one, uint(n)) }
 
-// exprMaker makes random expressions.
+// exprMaker creates random expressions.
 type exprMaker struct {
 	r      *rand.Rand
 	header *bmv2json.Header
@@ -44,7 +44,7 @@ func (m *exprMaker) number() *big.Int {
 	switch m.r.IntN(4) {
 	case 0:
 		return big.NewInt(int64(m.r.IntN(5)))
-	case 1: // a mask in p4c's form
+	case 1: // a mask as p4c writes it
 		return new(big.Int).Sub(pow2(1+m.r.IntN(140)), one)
 	case 2:
 		return pow2(m.r.IntN(140))
@@ -86,7 +86,7 @@ func (m *exprMaker) data(depth int) *bmv2json.Expr {
 		e.Left = m.data(depth - 1)
 		if m.r.IntN(2) == 0 {
 			e.Right = m.constant(big.NewInt(int64(m.r.IntN(200))))
-		} else { // a small unsigned field
+		} else { // use a small unsigned field
 			e.Right = &bmv2json.Expr{Op: bmv2json.OpBitAnd, Left: m.field(),
 				Right: m.constant(big.NewInt(255))}
 		}
@@ -124,7 +124,7 @@ func (m *exprMaker) boolean(depth int) *bmv2json.Expr {
 	return e
 }
 
-// reference evaluates expressions with integers of any size, like BMv2.
+// reference evaluates expressions with integers of any size, as BMv2 does.
 type reference struct{ fields map[*bmv2json.Field]*big.Int }
 
 func (r *reference) data(e *bmv2json.Expr) *big.Int {
@@ -213,7 +213,7 @@ func (r *reference) boolean(e *bmv2json.Expr) bool {
 	}
 }
 
-// fromBits is the number that the lowest width bits represent.
+// fromBits returns the number that the lowest width bits represent.
 func fromBits(v *big.Int, width int, signed bool) *big.Int {
 	if signed && v.Bit(width-1) == 1 {
 		return new(big.Int).Sub(v, pow2(width))
@@ -283,7 +283,8 @@ func TestExpressionsAgainstBigIntegers(t *testing.T) {
 	}
 }
 
-// compileForTest compiles an assignment and a condition; nil if they are refused.
+// compileForTest compiles an assignment and a condition. It returns nil if the compiler refuses
+// them.
 func compileForTest(t *testing.T, prog *bmv2json.Program, dst, e, b *bmv2json.Expr) (lay *packet.Layout,
 	store Statement, cond Condition) {
 	t.Helper()

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// Union compiles an expression for a union: it returns the indices of its members' headers, for an
-// element of a stack at an index.
+// Union compiles an expression for a union. The result returns the indices of the members' headers.
+// For an element of a stack, it selects the union at run time.
 func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 	members := func(u *bmv2json.HeaderUnion) (out []int) {
 		for _, h := range u.Headers {
@@ -40,11 +40,11 @@ func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 	return nil
 }
 
-// Index compiles a non-negative number that serves as an index: a value of 64 bits. The largest
-// 64-bit value stands for all greater numbers (no array has that many elements).
+// Index compiles a non-negative number that serves as a 64-bit index. The largest 64-bit value
+// stands for all greater numbers, because no array has that many elements.
 func (c *Compiler) Index(e *bmv2json.Expr) Number {
 	r := interval.OfExpr(e)
-	if fits, _ := r.FitsWord(); fits { // negative numbers become large numbers
+	if fits, _ := r.FitsWord(); fits { // Negative numbers become large numbers.
 		return c.Number(e, 64)
 	}
 	if !r.Bounded() {
@@ -65,7 +65,7 @@ func (c *Compiler) Index(e *bmv2json.Expr) Number {
 	}
 }
 
-// IsMask reports whether v consists of ones only, and how many.
+// IsMask reports whether v consists only of ones, and returns their number.
 func IsMask(v *big.Int) (int, bool) {
 	if v.Sign() <= 0 {
 		return 0, false
@@ -74,8 +74,9 @@ func IsMask(v *big.Int) (int, bool) {
 	return n, v.Cmp(interval.Unsigned(n).Hi) == 0
 }
 
-// Number compiles a data expression for the low n bits of its value, n at most 64. If the value's
-// interval fits 64 bits, then Number(e, 64) is the value itself (two's complement if it is signed).
+// Number compiles a data expression for the low n bits of its value. n is at most 64. If all
+// possible values fit into 64 bits, Number(e, 64) is the value itself, in two's complement if it is
+// signed.
 func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	switch e.Op {
 	case bmv2json.OpConst:
@@ -144,7 +145,8 @@ func (c *Compiler) Number(e *bmv2json.Expr, n int) Number {
 	}
 }
 
-// numberShifted compiles shifts and divisions; nil if they need more than 64 bits of an operand.
+// numberShifted compiles shifts and divisions. It returns nil if they need more than 64 bits of an
+// operand.
 func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 	switch e.Op {
 	case bmv2json.OpShl:
@@ -156,7 +158,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 { return l(st) << (k & 63) }
 		}
 		r := c.Index(e.Right)
-		// Go gives 0 if the amount is 64 or more
+		// In Go, the result is 0 if the amount is 64 or more.
 		return func(st *packet.State) uint64 { return l(st) << r(st) }
 	case bmv2json.OpShr:
 		if fits, signed := interval.OfExpr(e.Left).FitsWord(); fits {
@@ -179,7 +181,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 {
 				x, y := l(st), r(st)
 				switch {
-				case y == 0: // BMv2 returns no result: an assertion stops it
+				case y == 0: // BMv2 has no result here, because an assertion stops it.
 					return 0
 				case div:
 					return x / y
@@ -191,7 +193,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 	return nil
 }
 
-// ShiftAmount is the value of a constant shift amount.
+// ShiftAmount returns the value of a shift amount that is a constant.
 func ShiftAmount(e *bmv2json.Expr) (uint64, bool) {
 	if e.Op != bmv2json.OpConst || e.Const.Sign() < 0 || !e.Const.IsUint64() {
 		return 0, false
@@ -199,7 +201,7 @@ func ShiftAmount(e *bmv2json.Expr) (uint64, bool) {
 	return e.Const.Uint64(), true
 }
 
-// Load compiles reading a field's low bits.
+// Load compiles reading the low bits of a field.
 func (c *Compiler) Load(e *bmv2json.Expr, n int) Number {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		h := e.Field.Header.Index
@@ -237,8 +239,8 @@ func (c *Compiler) Load(e *bmv2json.Expr, n int) Number {
 }
 
 // lowBinary compiles operations whose low bits depend only on the operands' low bits. A constant on
-// the right and a fixed field on the left are p4c's most frequent form, so they get closures of
-// their own.
+// the right with a fixed field on the left is p4c's most frequent form. So these operands get
+// closures of their own.
 func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
@@ -246,7 +248,7 @@ func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := IsMask(right.Const); ok {
-			// the mask clears nothing
+			// The mask clears nothing.
 			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) {
 				return c.Number(left, n)
 			}
@@ -308,7 +310,8 @@ func (c *Compiler) lowBinary(e *bmv2json.Expr, n int) Number {
 	}
 }
 
-// lowSaturating compiles a saturating cast of a value that fits one lane, or returns nil.
+// lowSaturating compiles a saturating cast of a value that fits into one lane. Otherwise it returns
+// nil.
 func (c *Compiler) lowSaturating(e *bmv2json.Expr) Number {
 	r := interval.OfExpr(e.Left)
 	if r.Within(interval.OfExpr(e)) {
@@ -332,7 +335,7 @@ func (c *Compiler) lowSaturating(e *bmv2json.Expr) Number {
 	return nil
 }
 
-// registerValue compiles reading a cell of up to 64 bits, or the low bits of a wider one.
+// registerValue compiles reading a cell of up to 64 bits, or the low bits of a wider cell.
 func (c *Compiler) registerValue(e *bmv2json.Expr) Number {
 	idx, a := c.Index(e.Left), c.registers[e.Register.Index]
 	shift := 0

@@ -9,20 +9,20 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// Place is the place of a field: a fixed lane, or one that depends on the packet (an element of a
-// stack).
+// Place says in which lane a field is. The lane is fixed or, for an element of a stack, depends on
+// the packet.
 type Place struct {
 	Width  int
 	signed bool
 	Lane   int
-	// Find gives the lane, or -1 for an element outside of the stack. It is nil if Lane is fixed.
+	// Find returns the lane, or -1 for an element outside the stack. It is nil if Lane is fixed.
 	Find func(*packet.State) int
 }
 
-// Lanes is how many lanes the field has.
+// Lanes returns the number of lanes of the field.
 func (pl Place) Lanes() int { return wideint.Lanes(pl.Width) }
 
-// PlaceOf finds the place of a field expression.
+// PlaceOf returns the Place of a field expression.
 func (c *Compiler) PlaceOf(e *bmv2json.Expr) Place {
 	pl := Place{Width: e.Width, signed: e.Signed}
 	switch e.Op {
@@ -58,7 +58,7 @@ func (c *Compiler) PlaceOf(e *bmv2json.Expr) Place {
 		}
 		return pl
 	}
-	// the remaining case is OpAccessField
+	// The remaining case is OpAccessField.
 	if bmv2json.HeaderTypeOf(e.Left).Fields[e.Index].VL {
 		refusal.Panic(e.Path, "a value of variable length in an expression")
 	}
@@ -86,16 +86,16 @@ func (c *Compiler) stackBases(hs []*bmv2json.Header) []int {
 	return out
 }
 
-// StackCounter is the index in [packet.State].StackCounters of a stack's number of elements.
+// StackCounter returns the index in [packet.State].StackCounters of a stack's number of elements.
 func (c *Compiler) StackCounter(s *bmv2json.HeaderStack) int { return s.Index }
 
-// UnionStackCounter is StackCounter for a stack of unions.
+// UnionStackCounter does what StackCounter does, for a stack of unions.
 func (c *Compiler) UnionStackCounter(s *bmv2json.HeaderUnionStack) int {
 	return len(c.Source.Stacks) + s.Index
 }
 
-// Header compiles an expression for a header: to its index if that is fixed and dyn is nil,
-// otherwise to the function dyn.
+// Header compiles an expression for a header. If the header is fixed, index is its index, and dyn
+// is nil. Otherwise dyn finds the index at run time.
 func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 	switch e.Op {
 	case bmv2json.OpHeader:
@@ -126,7 +126,7 @@ func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 		}
 		return c.element(e.Right, ids)
 	}
-	// the remaining case is OpUnionHeader
+	// The remaining case is OpUnionHeader.
 	switch u := e.Left; u.Op {
 	case bmv2json.OpUnion:
 		return u.Union.Headers[e.Index].Index, nil
@@ -141,7 +141,8 @@ func (c *Compiler) Header(e *bmv2json.Expr) (index int, dyn HeaderIndex) {
 	return 0, nil
 }
 
-// FixedLane returns the lane of an unsigned field with a fixed place, the most frequent operand.
+// FixedLane returns the lane of an unsigned field with a fixed lane, which is the most frequent
+// operand.
 func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Signed || e.Width > 64 {
 		return 0, false
@@ -149,7 +150,7 @@ func (c *Compiler) FixedLane(e *bmv2json.Expr) (int, bool) {
 	return c.PlaceOf(e).Lane, true
 }
 
-// HeaderIndex is Header, but always returns a function.
+// HeaderIndex does what Header does, but always returns a function.
 func (c *Compiler) HeaderIndex(e *bmv2json.Expr) HeaderIndex {
 	h, dyn := c.Header(e)
 	if dyn != nil {
@@ -158,7 +159,7 @@ func (c *Compiler) HeaderIndex(e *bmv2json.Expr) HeaderIndex {
 	return func(*packet.State) int { return h }
 }
 
-// stackOf is the index in State.StackCounters of a stack of headers or unions.
+// stackOf returns the index in State.StackCounters of a stack of headers or unions.
 func (c *Compiler) stackOf(e *bmv2json.Expr) int {
 	if e.Op == bmv2json.OpStack {
 		return c.StackCounter(e.Stack)
@@ -166,7 +167,7 @@ func (c *Compiler) stackOf(e *bmv2json.Expr) int {
 	return c.UnionStackCounter(e.UnionStack)
 }
 
-// element selects one of ids by the value of e.
+// element compiles the selection of one of ids by the value of e.
 func (c *Compiler) element(e *bmv2json.Expr, ids []int) (int, HeaderIndex) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
 		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// ExactLanes is how many lanes hold every value of e as two's complement.
+// ExactLanes returns the number of lanes that hold every value of e in two's complement.
 func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 	r := interval.OfExpr(e)
 	if !r.Bounded() {
@@ -18,13 +18,13 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 	return wideint.Lanes(r.Bits())
 }
 
-// WideNumber compiles a data expression for a destination of n lanes: the function sets all n to
-// the value as two's complement, truncated to n lanes.
+// WideNumber compiles a data expression for a destination of n lanes. The result sets all n lanes
+// to the value in two's complement, truncated to n lanes.
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	if fits, signed := interval.OfExpr(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
-			// wideOnly comes first: for values that Number cannot compute in one lane, it would
-			// call WideNumber again
+			// wideOnly must come first. If Number cannot compute a value in one lane, Number calls
+			// WideNumber, which would never end.
 			if f := c.wideOnly(e, n); f != nil {
 				return f
 			}
@@ -49,7 +49,7 @@ func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	return nil
 }
 
-// needsWide reports for which operations Number may fall back on WideNumber.
+// needsWide reports whether Number may use WideNumber for this operation.
 func needsWide(op bmv2json.ExprOp) bool {
 	switch op {
 	case bmv2json.OpShr, bmv2json.OpDiv, bmv2json.OpMod, bmv2json.OpSatCast, bmv2json.OpUsatCast:
@@ -135,7 +135,7 @@ func (c *Compiler) wideOnly(e *bmv2json.Expr, n int) WideNumber {
 	return nil
 }
 
-// wideSaturated compiles a saturating cast: to the nearest number of a type.
+// wideSaturated compiles a saturating cast, which returns the nearest number of a type.
 func (c *Compiler) wideSaturated(e *bmv2json.Expr, n int) WideNumber {
 	bound := interval.OfExpr(e)
 	m := max(c.ExactLanes(e.Left), wideint.Lanes(bound.Bits()), n)
@@ -205,8 +205,8 @@ func (c *Compiler) wideBinary(e *bmv2json.Expr, n int) WideNumber {
 	}
 }
 
-// wideDivide uses math/big, and so allocates: no program that p4c accepts divides wide fields by
-// wide fields.
+// wideDivide uses math/big and therefore allocates memory. This is acceptable, because no program
+// that p4c accepts divides wide fields by wide fields.
 func (c *Compiler) wideDivide(e *bmv2json.Expr, n int) WideNumber {
 	if !interval.OfExpr(e.Left).NonNegative() || !interval.OfExpr(e.Right).NonNegative() {
 		refusal.Panic(e.Path, "the operation %q on signed numbers", e.Op)

@@ -9,10 +9,11 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// lookedAt is the number of entries that IdleEntries examines before it lets packets through.
+// lookedAt is the number of entries that IdleEntries examines before it unlocks the mutex that
+// stops packets.
 const lookedAt = 1024
 
-// SetIdleTimeout sets, or removes, the idle timeout of the entry that e identifies.
+// SetIdleTimeout sets or removes the idle timeout of the entry that e identifies.
 func (t *Table) SetIdleTimeout(e *target.TableEntry, timeout, now time.Duration) error {
 	if !t.Source.SupportTimeout {
 		return fmt.Errorf("the program gives it no support_timeout: %w", target.ErrUnsupported)
@@ -35,8 +36,8 @@ func (t *Table) SetIdleTimeout(e *target.TableEntry, timeout, now time.Duration)
 	return nil
 }
 
-// IdleTimeout returns the timeout of the entry that e identifies, and the time since a packet last
-// hit the entry.
+// IdleTimeout returns the idle timeout of the entry that e identifies, and the time since a packet
+// last hit this entry.
 func (t *Table) IdleTimeout(e *target.TableEntry,
 	now time.Duration) (timeout, since time.Duration, err error) {
 	have, err := t.LookupEntry(e)
@@ -48,8 +49,8 @@ func (t *Table) IdleTimeout(e *target.TableEntry,
 	return have.age.Timeout, max(now-have.age.Hit, 0), nil
 }
 
-// IdleEntries returns the entries whose timeout has run out, in the order of their insertion, and
-// whether any entry has a timeout.
+// IdleEntries returns the entries whose timeout has expired, in the order of their insertion. It
+// also reports whether any entry has a timeout.
 func (t *Table) IdleEntries(now time.Duration) (out []target.IdleEntry, any bool) {
 	type idleEntry struct {
 		*Entry
@@ -62,7 +63,7 @@ func (t *Table) IdleEntries(now time.Duration) (out []target.IdleEntry, any bool
 		if due, again := e.age.Due(now); due {
 			idle = append(idle, idleEntry{e, again})
 		}
-		if n++; n%lookedAt == 0 { // let packets through
+		if n++; n%lookedAt == 0 { // let waiting packets pass
 			t.packets.Unlock()
 			t.packets.Lock()
 		}

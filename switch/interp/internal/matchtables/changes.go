@@ -126,7 +126,8 @@ func (t *Table) Insert(e *target.TableEntry) error {
 	return nil
 }
 
-// changeable returns the entry with e's match, if the control plane may change it.
+// changeable returns the entry with the same match as e. It returns an error if the control plane
+// must not change the entry.
 func (t *Table) changeable(e *target.TableEntry) (*Entry, error) {
 	if t.Source.Const {
 		return nil, fmt.Errorf("its entries stand in the program: %w", target.ErrImmutable)
@@ -134,7 +135,7 @@ func (t *Table) changeable(e *target.TableEntry) (*Entry, error) {
 	return t.LookupEntry(e)
 }
 
-// Modify changes the action of the entry with the match of e.
+// Modify changes the action of the entry with the same match as e.
 func (t *Table) Modify(e *target.TableEntry) error {
 	have, err := t.changeable(e)
 	if err != nil {
@@ -152,7 +153,7 @@ func (t *Table) Modify(e *target.TableEntry) error {
 	return nil
 }
 
-// Delete removes the entry with the match of e.
+// Delete removes the entry with the same match as e.
 func (t *Table) Delete(e *target.TableEntry) error {
 	have, err := t.changeable(e)
 	if err != nil {
@@ -168,7 +169,8 @@ func (t *Table) Delete(e *target.TableEntry) error {
 	return nil
 }
 
-// SetDefault sets the default entry; nil restores the program's own.
+// SetDefault sets the default entry. If e is nil, SetDefault restores the program's own default
+// entry.
 func (t *Table) SetDefault(e *target.TableEntry) error {
 	to := t.first
 	if e != nil {
@@ -211,7 +213,7 @@ func (t *Table) Reset() error {
 		t.first = &Entry{Own: do}
 		t.Default = t.first
 	}
-	// BMv2 prefers the smallest priority, target.TableEntry the largest.
+	// In BMv2 the smallest priority wins, but for target.TableEntry the largest.
 	largest := 0
 	for _, e := range t.Source.ConstEntries {
 		largest = max(largest, e.Priority)
@@ -237,7 +239,7 @@ func (t *Table) Reset() error {
 	return nil
 }
 
-// Entries are the table's entries in the order of their insertion.
+// Entries returns the table's entries in the order of their insertion.
 func (t *Table) Entries() []target.TableEntry {
 	all := make([]*Entry, 0, len(t.byMatch))
 	for _, e := range t.byMatch {
@@ -256,7 +258,7 @@ func (t *Table) Entries() []target.TableEntry {
 	return out
 }
 
-// DefaultEntry is the table's default entry, or nil.
+// DefaultEntry returns the table's default entry, or nil.
 func (t *Table) DefaultEntry() *target.TableEntry {
 	if t.Default == nil {
 		return nil

@@ -16,32 +16,33 @@ import (
 // Call is an action with its parameters.
 type Call struct {
 	Parameters []uint64
-	Index      int // Action.Index
+	Index      int // index of the action (Action.Index)
 	Source     *bmv2json.Action
 }
 
 // Entry is an entry of a table. The part that packets read changes only under Table.packets.
 type Entry struct {
-	Own    *Call // nil in an indirect table, whose entries have a member or a group instead
+	Own    *Call // nil in an indirect table, whose entries refer to a member or a group
 	member *member
 	group  *group
 
 	Counter target.CounterData
 	Meter   *arrays.Meter
-	age     target.Ageing // packets write age.Hit
+	age     target.Ageing // packets update age.Hit
 
 	match    []target.FieldMatch
 	priority int
 	seq      uint64
-	Handle   int // identifies the entry in events
+	Handle   int // number that identifies the entry in events
 	isConst  bool
 
-	value, mask []uint64 // by lane of the key; bits of value outside mask are 0
+	value, mask []uint64 // indexed by lane of the key; bits of value outside mask are 0
 	plen        int
-	same        *Entry // the next best entry with the same value and mask
+	same        *Entry // the next entry in priority with the same value and mask
 }
 
-// Call returns the action of an entry; nil if the entry refers to an empty group.
+// Call returns the action that an entry selects for a packet. It returns nil if the entry refers to
+// an empty group.
 func (e *Entry) Call(st *packet.State) *Call {
 	if e.Own != nil {
 		return e.Own
@@ -49,7 +50,7 @@ func (e *Entry) Call(st *packet.State) *Call {
 	return e.indirect(st)
 }
 
-// indirect finds the action of an entry that refers to a member or a group.
+// indirect returns the action of an entry that refers to a member or a group.
 func (e *Entry) indirect(st *packet.State) *Call {
 	if e.member != nil {
 		return e.member.do
@@ -66,7 +67,7 @@ func bindCall(t *bmv2json.Table, a *target.ActionCall) (*Call, error) {
 	return newCall(src, a.Params)
 }
 
-// newCall checks the parameters of an action and puts them into lanes.
+// newCall checks the parameters of an action and converts them to lanes.
 func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
 	if len(params) != len(src.Params) {
 		return nil, fmt.Errorf("action %q with %d parameters instead of %d: %w", src.Name,
@@ -83,7 +84,7 @@ func newCall(src *bmv2json.Action, params [][]byte) (*Call, error) {
 	return c, nil
 }
 
-// Export returns the call in the control plane's form.
+// Export converts the call to the control plane's type.
 func (c *Call) Export() target.ActionCall {
 	out := target.ActionCall{Action: c.Source.Name, Params: [][]byte{}}
 	params, _ := packet.ParametersOf(c.Source)
@@ -94,7 +95,7 @@ func (c *Call) Export() target.ActionCall {
 	return out
 }
 
-// export returns the entry in the control plane's form.
+// export converts the entry to the control plane's type.
 func (e *Entry) export() target.TableEntry {
 	out := target.TableEntry{Priority: e.priority, IsConst: e.isConst}
 	for _, m := range e.match {
@@ -125,7 +126,8 @@ func (e *Entry) retain(by int) {
 	}
 }
 
-// id identifies an entry within its table: it contains the match, and the priority if there is one.
+// id returns a string that identifies an entry within its table. It contains the match, and the
+// priority if there is one.
 func (e *Entry) id() string {
 	b := make([]byte, 0, 16*len(e.value)+16)
 	for i := range e.value {
@@ -142,7 +144,7 @@ type member struct {
 }
 
 // group is a group of members. Its buckets are in the order of the members' ids, and each member
-// has as many buckets as its weight. As in BMv2 the hash selects the n-th bucket, so the choice
+// has as many buckets as its weight. As in BMv2, the hash selects the n-th bucket, so the choice
 // does not depend on the order of the control plane's writes.
 type group struct {
 	id      uint32

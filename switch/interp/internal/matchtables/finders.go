@@ -8,7 +8,7 @@ import (
 // lookupMap finds an entry by all lanes of a key, without allocating.
 type lookupMap interface {
 	get(key []uint64) *Entry
-	put(key []uint64, e *Entry) // nil removes the key
+	put(key []uint64, e *Entry) // sets the entry of a key; a nil entry removes the key
 	len() int
 }
 
@@ -45,7 +45,8 @@ func key4(key []uint64) (k [4]uint64) {
 	return k
 }
 
-// keyString views the lanes as a string, for a look-up that does not store the string.
+// keyString returns a string that shares the memory of the lanes. It is only for a lookup that does
+// not store the string.
 func keyString(key []uint64) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(key))), len(key)*8)
 }
@@ -60,7 +61,7 @@ func (m mapN) get(key []uint64) *Entry    { return m[keyString(key)] }
 func (m mapN) put(key []uint64, e *Entry) { set(m, string([]byte(keyString(key))), e) }
 func (m mapN) len() int                   { return len(m) }
 
-// finder is a table's lookup structure: it finds the entry that a key hits.
+// finder is a table's lookup structure, which finds the entry that a key hits.
 type finder interface {
 	find(key []uint64) *Entry
 	insert(e *Entry)
@@ -74,7 +75,7 @@ func (f *exactFinder) find(key []uint64) *Entry { return f.m.get(key) }
 func (f *exactFinder) insert(e *Entry)          { f.m.put(e.value, e) }
 func (f *exactFinder) remove(e *Entry)          { f.m.put(e.value, nil) }
 
-// maskFinder has one map for the entries of each mask, and searches the maps in order. An LPM table
+// maskFinder has a map for the entries of each mask, and searches the maps in order. An LPM table
 // has a map for each prefix length in use, the longest first. A ternary table has a map for each
 // mask in use (the "tuple space" of Srinivasan and others, SIGCOMM 1999). Entries that differ only
 // in priority are chained. The maps are searched in the order of their best priority, until no
@@ -86,7 +87,7 @@ type maskFinder struct {
 	tmp    []uint64
 }
 
-// word finds an entry by a key of one lane.
+// word finds an entry if the key has one lane.
 func (f *maskFinder) word(key uint64) *Entry {
 	var found *Entry
 	for _, g := range f.groups {
@@ -112,7 +113,7 @@ type maskGroup struct {
 	plen  int
 	best  int // the largest priority in the group
 	m     lookupMap
-	words *WordMap    // the same map as m, if keys have one lane
+	words *WordMap    // the same map as m, or nil if keys have several lanes
 	prio  map[int]int // the number of entries of each priority
 }
 
@@ -139,8 +140,8 @@ func (f *maskFinder) find(key []uint64) *Entry {
 	return found
 }
 
-// before reports which of two matching entries wins: the one with the larger priority, otherwise
-// the older one.
+// before reports whether e wins over o if both match. The entry with the larger priority wins, or
+// the older entry if both priorities are equal.
 func (e *Entry) before(o *Entry) bool {
 	return e.priority > o.priority || e.priority == o.priority && e.seq < o.seq
 }
@@ -192,7 +193,7 @@ func (f *maskFinder) remove(e *Entry) {
 	f.order(g)
 }
 
-// order sorts the groups after g has changed.
+// order sorts the groups after group g has changed.
 func (f *maskFinder) order(g *maskGroup) {
 	if f.lpm {
 		slices.SortStableFunc(f.groups, func(a, b *maskGroup) int { return b.plen - a.plen })
@@ -207,10 +208,10 @@ func (f *maskFinder) order(g *maskGroup) {
 	slices.SortStableFunc(f.groups, func(a, b *maskGroup) int { return b.best - a.best })
 }
 
-// rangeFinder tries the entries one after the other, the best first.
+// rangeFinder compares a key with one entry after the other, the best entry first.
 type rangeFinder struct {
 	entries []*Entry
-	ranges  []bool // by lane: value and mask are bounds of the lane
+	ranges  []bool // by lane; if set, value and mask are the bounds of the lane
 }
 
 func (f *rangeFinder) find(key []uint64) *Entry {

@@ -2,8 +2,8 @@ package matchtables
 
 import "container/heap"
 
-// handles allocates the handles of a table's entries as BMv2 does: the lowest free number, and in
-// the bits from 24 on the number of times that it was freed before.
+// handles allocates the handles of a table's entries as BMv2 does. A handle is the lowest free
+// number. The bits from 24 on count how often the number was freed before.
 type handles struct {
 	free     freeHandles
 	versions []uint8

@@ -11,10 +11,10 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// packKeys lays out the keys in as few lanes as possible: narrow keys share a lane, and a range has
-// a lane of its own (it is compared as a number).
+// packKeys lays out the keys in as few lanes as possible. Narrow keys share a lane. A range has its
+// own lane, because it is compared as a number.
 func (t *Table) packKeys(lay *packet.Layout) {
-	to, used := 0, 0 // the lane being filled and the bits of it that are taken
+	to, used := 0, 0 // the lane that is being filled, and the number of its bits in use
 	fresh := func() {
 		if used > 0 {
 			to, used = to+1, 0
@@ -54,7 +54,8 @@ func (t *Table) packKeys(lay *packet.Layout) {
 	t.key = make([]uint64, to)
 }
 
-// lanesOfMatch returns a match's value under its mask, and the mask; for a range, the two bounds.
+// lanesOfMatch returns the value of a match under its mask, and the mask. For a range it returns
+// the two bounds.
 func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err error) {
 	if k.kind == bmv2json.MatchValid {
 		if len(m.Value) != 1 || m.Value[0] > 1 {
@@ -101,7 +102,8 @@ func (k *keySource) lanesOfMatch(m target.FieldMatch) (value, mask []uint64, err
 	return value, mask, nil
 }
 
-// canonical returns the match in the form for reading back: masked bits are 0.
+// canonical returns the match in the form that the control plane reads back, in which masked bits
+// are 0.
 func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.FieldMatch {
 	switch k.kind {
 	case bmv2json.MatchValid:
@@ -115,7 +117,7 @@ func (k *keySource) canonical(m target.FieldMatch, value, mask []uint64) target.
 		Mask: wideint.Bytes(mask, k.width)}
 }
 
-// word returns the key of a table whose keys have one lane.
+// word returns a packet's key, if the table's keys have one lane.
 func (t *Table) word(st *packet.State) (key uint64) {
 	for i := range t.keys {
 		k := &t.keys[i]
@@ -134,7 +136,7 @@ func (t *Table) word(st *packet.State) (key uint64) {
 	return key
 }
 
-// buildKey builds the key. As in BMv2, a field of an invalid header counts as 0.
+// buildKey returns a packet's key. As in BMv2, a field of an invalid header counts as 0.
 func (t *Table) buildKey(st *packet.State) []uint64 {
 	key := t.key
 	clear(key)

@@ -11,9 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// NewTable makes an empty table. Its entries refer to members and groups of profile or, if that is
-// nil, have actions of their own. packets is the mutex that is held while a packet is in the
-// program.
+// NewTable creates an empty table. Its entries refer to members and groups of profile or, if
+// profile is nil, have actions of their own. packets is the mutex that is held while a packet is in
+// the program.
 func NewTable(src *bmv2json.Table, lay *packet.Layout, profile *ActionProfile, packets *sync.Mutex) *Table {
 	t := &Table{Source: src, packets: packets, byMatch: map[string]*Entry{},
 		idle: map[*Entry]struct{}{}, counters: src.WithCounters, ages: src.SupportTimeout,
@@ -62,8 +62,8 @@ func (t *Table) Lookup(st *packet.State) *Entry {
 	return t.find.find(t.buildKey(st))
 }
 
-// SoleKey describes the key of a table that has one exact key, a whole field of up to 64 bits. It
-// returns the map, the field's lane, and the header that must be valid, or -1.
+// SoleKey describes the key of a table that has only one key, a whole field of up to 64 bits with
+// an exact match. It returns the map, the field's lane, and the header that must be valid, or -1.
 func (t *Table) SoleKey() (words *WordMap, lane, header int, ok bool) {
 	if t.words == nil || len(t.keys) != 1 {
 		return nil, 0, 0, false
@@ -75,7 +75,7 @@ func (t *Table) SoleKey() (words *WordMap, lane, header int, ok bool) {
 	return t.words, k.lane, k.header, true
 }
 
-// KeyRuns are the lanes that a look-up reads.
+// KeyRuns returns the lanes that a lookup reads.
 func (t *Table) KeyRuns() (runs []packet.Run) {
 	for _, k := range t.keys {
 		if k.valid < 0 {
@@ -85,7 +85,7 @@ func (t *Table) KeyRuns() (runs []packet.Run) {
 	return runs
 }
 
-// DescribeKey describes a packet's lookup key for people.
+// DescribeKey describes the key of a packet in readable form.
 func (t *Table) DescribeKey(st *packet.State) string {
 	var key strings.Builder
 	for i, k := range t.keys {

@@ -13,13 +13,13 @@ import (
 // ActionProfile is an action profile or selector.
 type ActionProfile struct {
 	src     *bmv2json.ActionProfile
-	calc    *calculation.Calculation // the selector's hash
+	calc    *calculation.Calculation // hash of the selector
 	packets *sync.Mutex              // held while a packet is in the program
 	members map[uint32]*member
 	groups  map[uint32]*group
 }
 
-// NewActionProfile makes an empty action profile; selector is the hash of an action selector, and
+// NewActionProfile creates an empty action profile. selector is the hash of an action selector, or
 // nil for an action profile.
 func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation,
 	packets *sync.Mutex) *ActionProfile {
@@ -27,10 +27,10 @@ func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calcula
 		groups: map[uint32]*group{}}
 }
 
-// maxBuckets bounds a group. The control plane chooses the weights, so they could be huge.
+// maxBuckets bounds the size of a group, because the control plane could choose huge weights.
 const maxBuckets = 1 << 16
 
-// SetMember adds a member, or changes its action.
+// SetMember adds a member, or changes a member's action.
 func (pr *ActionProfile) SetMember(id uint32, a *target.ActionCall, insert bool) error {
 	have, ok := pr.members[id]
 	switch {
@@ -58,7 +58,7 @@ func (pr *ActionProfile) SetMember(id uint32, a *target.ActionCall, insert bool)
 	return nil
 }
 
-// SetGroup adds a group, or changes its members.
+// SetGroup adds a group, or changes a group's members.
 func (pr *ActionProfile) SetGroup(id uint32, members []target.WeightedMember,
 	insert bool) error {
 	have, ok := pr.groups[id]
@@ -104,7 +104,7 @@ func (pr *ActionProfile) SetGroup(id uint32, members []target.WeightedMember,
 	return nil
 }
 
-// DeleteMember deletes a member that nothing uses.
+// DeleteMember deletes a member. No entry or group may use it.
 func (pr *ActionProfile) DeleteMember(id uint32) error {
 	m, ok := pr.members[id]
 	switch {
@@ -127,7 +127,7 @@ func (pr *ActionProfile) ListMembers() map[uint32]target.ActionCall {
 	return out
 }
 
-// DeleteGroup deletes a group that no entry uses.
+// DeleteGroup deletes a group. No entry may use it.
 func (pr *ActionProfile) DeleteGroup(id uint32) error {
 	g, ok := pr.groups[id]
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// ValueSet is a parser value set. A member is compared to a key under its own mask and under the
-// transition's mask.
+// ValueSet is a parser value set. A member is compared with a key under the member's own mask and
+// under the transition's mask.
 type ValueSet struct {
 	Source  *bmv2json.ValueSet
 	given   [][]target.FieldMatch
@@ -60,7 +60,7 @@ func (s *ValueSet) member(fields []target.FieldMatch) (m setMember, err error) {
 	return m, nil
 }
 
-// KeyMask is the mask of all bits of a key whose parts have these widths.
+// KeyMask returns the mask with all bits of a key whose parts have these widths.
 func KeyMask(widths []int) []uint64 {
 	var out []uint64
 	for _, w := range widths {
@@ -72,7 +72,7 @@ func KeyMask(widths []int) []uint64 {
 	return out
 }
 
-// Set replaces the members; packets is the mutex that is held while a packet is in the program.
+// Set replaces the members. packets is the mutex that is held while a packet is in the program.
 func (s *ValueSet) Set(members [][]target.FieldMatch, packets *sync.Mutex) error {
 	if len(members) > s.Source.MaxSize {
 		return fmt.Errorf("value set %q: %d members where %d fit: %w", s.Source.Name, len(members),
@@ -99,7 +99,7 @@ func (s *ValueSet) Set(members [][]target.FieldMatch, packets *sync.Mutex) error
 	return nil
 }
 
-// List returns the members in the form in which they were set.
+// List returns the members as Set received them.
 func (s *ValueSet) List() [][]target.FieldMatch {
 	out := make([][]target.FieldMatch, len(s.given))
 	for i, m := range s.given {

@@ -2,11 +2,11 @@ package matchtables
 
 import "math/rand/v2"
 
-// WordMap finds entries by keys of one lane: open addressing with linear probing, at most half
-// full. A look-up mostly touches one cache line. Keys are hashed with a random number, so nobody
-// can choose colliding keys.
+// WordMap finds entries by keys of one lane. It uses open addressing with linear probing, and is at
+// most half full. A lookup usually touches one cache line. Keys are hashed with a random number, so
+// nobody can choose keys that collide.
 type WordMap struct {
-	slots  []wordSlot // their number is a power of two
+	slots  []wordSlot // the number of slots is a power of two
 	shift  uint       // 64 minus the number of bits of an index
 	factor uint64
 	used   int
@@ -14,7 +14,7 @@ type WordMap struct {
 
 type wordSlot struct {
 	key uint64
-	e   *Entry // nil: free
+	e   *Entry // nil if the slot is free
 }
 
 const fewestSlots = 4
@@ -27,7 +27,7 @@ func newWordMap() *WordMap {
 
 func (m *WordMap) at(key uint64) int { return int(key * m.factor >> m.shift) }
 
-// Find is the entry of a key, or nil.
+// Find returns the entry of a key, or nil.
 func (m *WordMap) Find(key uint64) *Entry {
 	slots := m.slots
 	for i := m.at(key); ; i++ {
@@ -51,7 +51,7 @@ func (m *WordMap) resize(n int) {
 	}
 }
 
-// set sets a key's entry; nil removes the key.
+// set sets the entry of a key. If e is nil, set removes the key.
 func (m *WordMap) set(key uint64, e *Entry) {
 	if e == nil {
 		m.remove(key)
@@ -72,7 +72,7 @@ func (m *WordMap) set(key uint64, e *Entry) {
 	m.used++
 }
 
-// remove removes a key. Later keys that collided with it move closer to their own slots.
+// remove removes a key. Later keys that collided with this key move closer to their own slots.
 func (m *WordMap) remove(key uint64) {
 	mask := len(m.slots) - 1
 	i := m.at(key) & mask
@@ -82,7 +82,8 @@ func (m *WordMap) remove(key uint64) {
 		}
 	}
 	for j := (i + 1) & mask; m.slots[j].e != nil; j = (j + 1) & mask {
-		// entry j is at least as far from its own slot as from the gap, so it may move into the gap
+		// Entry j is at least as far from its own slot as from the gap, so it may move into the
+		// gap.
 		if (j-m.at(m.slots[j].key))&mask >= (j-i)&mask {
 			m.slots[i], i = m.slots[j], j
 		}

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestWordMap: a map of keys of one lane has the right contents while it grows and shrinks, and
-// when keys collide.
+// TestWordMap checks the contents of a map while it grows and shrinks, and when keys collide.
 func TestWordMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, spread := range []uint64{8, 1 << 10, 1 << 63} {
@@ -18,7 +17,7 @@ func TestWordMap(t *testing.T) {
 				m.set(key, e)
 				want[key] = e
 			} else {
-				for k := range want { // some existing key
+				for k := range want { // take any existing key
 					if spread > 1<<20 {
 						key = k
 					}

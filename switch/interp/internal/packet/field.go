@@ -1,10 +1,10 @@
 package packet
 
-// Field is a metadata field of at most 64 bits that the target reads or sets. A program may lack
-// fields that the target does not require.
+// Field is a metadata field of at most 64 bits that the engine reads or sets. A program may lack
+// fields that the engine does not require.
 type Field struct {
 	Lane int
-	Mask uint64 // 0: the program has no such field
+	Mask uint64 // 0 if the program has no such field
 }
 
 // Set sets the field, truncated to its width, if the program has the field.
@@ -14,7 +14,7 @@ func (f Field) Set(st *State, v uint64) {
 	}
 }
 
-// Get is the value of the field; 0 if the program does not have it.
+// Get returns the value of the field, or 0 if the program does not have it.
 func (f Field) Get(st *State) uint64 {
 	if f.Mask == 0 {
 		return 0

@@ -2,7 +2,7 @@ package packet
 
 import "slices"
 
-// HeaderSize is the size in bytes of a header on the wire.
+// HeaderSize returns the size in bytes of a header on the wire.
 func (st *State) HeaderSize(h int) int {
 	return (st.Layout.Headers[h].Type.FixedBits)/8 + len(st.Varbits[h])
 }
@@ -15,7 +15,7 @@ func (st *State) SetValid(h int) {
 	}
 }
 
-// AddHeader is P4's setValid(): a header that was not valid starts out with all fields 0.
+// AddHeader is P4's setValid(). If the header was invalid, all its fields become 0.
 func (st *State) AddHeader(h int) {
 	if h < 0 || st.Valid[h] {
 		return
@@ -36,7 +36,7 @@ func (st *State) RemoveHeader(h int) {
 	st.Valid[h] = false
 }
 
-// AssignHeader copies src, validity included, to dst, which is of the same type.
+// AssignHeader copies src with its validity to dst. Both headers have the same type.
 func (st *State) AssignHeader(dst, src int) {
 	if dst < 0 || dst == src {
 		return
@@ -49,7 +49,7 @@ func (st *State) AssignHeader(dst, src int) {
 	st.copyFields(dst, src)
 }
 
-// copyFields copies the fields of a header to another of its type.
+// copyFields copies the fields of a header to another header of the same type.
 func (st *State) copyFields(dst, src int) {
 	d, s := &st.Layout.Headers[dst], &st.Layout.Headers[src]
 	copy(st.Lanes[d.Base:d.Base+d.Type.Lanes], st.Lanes[s.Base:s.Base+s.Type.Lanes])
@@ -58,13 +58,15 @@ func (st *State) copyFields(dst, src int) {
 	}
 }
 
-// MoveHeader is AssignHeader for shifting a stack: it copies src even if src is not valid.
+// MoveHeader does what AssignHeader does, for shifting a stack. It copies the fields of src even if
+// src is invalid.
 func (st *State) MoveHeader(dst, src int) {
 	st.Valid[dst] = st.Valid[src]
 	st.copyFields(dst, src)
 }
 
-// AssignUnion copies the members of a union, given by their headers, to those of another.
+// AssignUnion copies the members of a union to the members of another union. The unions are given
+// by their headers.
 func (st *State) AssignUnion(dst, src []int) {
 	for i := range min(len(dst), len(src)) {
 		st.AssignHeader(dst[i], src[i])
@@ -82,7 +84,7 @@ func (st *State) EqualHeaders(x, y int) bool {
 		string(st.Varbits[x]) == string(st.Varbits[y])
 }
 
-// WriteHeader writes a header in its wire format; b must have room for it.
+// WriteHeader writes a header to b in wire format, and returns its size. b must be large enough.
 func (st *State) WriteHeader(b []byte, h int) int {
 	hl := &st.Layout.Headers[h]
 	lanes := st.Lanes[hl.Base : hl.Base+hl.Type.Lanes]

@@ -7,13 +7,13 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// Layout says where each field lives in a packet's lanes.
+// Layout says in which lanes of a packet each field is.
 //
-// Every field has its own run of 64-bit lanes in State.Lanes, least significant lane first. They
-// hold the field's bits as an unsigned number (a signed field is sign-extended when it is read).
-// Fields of up to 64 bits, nearly all, have one lane and cost one load. The fields of a header have
-// the same layout in all headers of a type, so copying a header means copying a run of lanes. A
-// varbit field has no lanes: its bytes are in State.Varbits.
+// Every field has its own run of 64-bit lanes in State.Lanes, with the least significant lane
+// first. The lanes hold the field's bits as an unsigned number. A signed field is sign-extended
+// when it is read. Nearly all fields have up to 64 bits. They have one lane, and reading them is
+// one load. All headers of a type have the same layout, so copying a header means copying a run of
+// lanes. A varbit field has no lanes. Its bytes are in State.Varbits.
 type Layout struct {
 	// Lanes is the total number of lanes of all fields.
 	Lanes int
@@ -22,20 +22,20 @@ type Layout struct {
 	// ScratchLanes is the number of lanes for computing a packet's wide expressions. The compilers
 	// increase it.
 	ScratchLanes int
-	// Zeroed lists the scratch lanes that must be 0 when a packet comes in.
+	// Zeroed lists the scratch lanes that must be 0 when a packet arrives.
 	Zeroed []int
 	// Used has the fields that the program mentions.
 	Used map[bmv2json.FieldRef]bool
 
-	metadata  []bool // by header
+	metadata  []bool // whether each header is metadata, by Header.Index
 	metaLanes []Run  // the lanes of each metadata header
-	varbits   []int  // headers with a varbit field
-	stacks    int    // stacks of headers, and of unions
+	varbits   []int  // indices of headers with a varbit field
+	stacks    int    // number of header stacks and union stacks
 }
 
 // HeaderLayout is the layout of a header's fields.
 type HeaderLayout struct {
-	Base int // first lane
+	Base int // index of the first lane
 	Type *TypeLayout
 	// Siblings are the other members of the header's union.
 	Siblings []int
@@ -58,7 +58,7 @@ type TypeLayout struct {
 	// FixedBits is the total size of all fixed fields in bits, and HeadBits the size of those
 	// before the varbit field.
 	FixedBits, HeadBits int
-	// MaxBytes is the largest size in bytes, including the varbit field.
+	// MaxBytes is the header's largest size in bytes, including the varbit field.
 	MaxBytes int
 
 	hasVarbit bool
@@ -111,7 +111,7 @@ func NewLayout(p *bmv2json.Program) *Layout {
 	return l
 }
 
-// LaneOf is the first lane of a field that the program uses.
+// LaneOf returns the first lane of a field that the program uses.
 func (l *Layout) LaneOf(r bmv2json.FieldRef) int {
 	if l.Used == nil {
 		l.Used = map[bmv2json.FieldRef]bool{}
@@ -120,14 +120,14 @@ func (l *Layout) LaneOf(r bmv2json.FieldRef) int {
 	return l.LaneForTarget(r)
 }
 
-// LaneForTarget is the first lane of a field that the target sets, whether or not the program uses
-// the field.
+// LaneForTarget returns the first lane of a field that the engine sets, whether or not the program
+// uses the field.
 func (l *Layout) LaneForTarget(r bmv2json.FieldRef) int {
 	hl := &l.Headers[r.Header.Index]
 	return hl.Base + hl.Type.FieldLanes[r.Field.Index]
 }
 
-// Widths returns how many bits of each lane may be set.
+// Widths returns the number of bits of each lane that may be set.
 func (l *Layout) Widths() []int {
 	out := make([]int, l.Lanes)
 	for i := range out {
@@ -143,16 +143,15 @@ func (l *Layout) Widths() []int {
 	return out
 }
 
-// Run is a run of lanes, for example those of a field: from From up to, but not including, To.
+// Run is a run of lanes, for example the lanes of a field. It begins with From and ends before To.
 type Run struct{ From, To int }
 
-// Parameter is the place of an action's parameter in the lanes of a call.
+// Parameter says in which lanes of a call an action's parameter is.
 type Parameter struct {
 	Lane, Width int
 }
 
-// ParametersOf returns the places of an action's parameters, and the number of lanes they take
-// together.
+// ParametersOf returns the lanes of an action's parameters, and their total number of lanes.
 func ParametersOf(a *bmv2json.Action) (params []Parameter, lanes int) {
 	for _, p := range a.Params {
 		params = append(params, Parameter{lanes, p.Width})

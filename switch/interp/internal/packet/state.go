@@ -4,57 +4,58 @@ import (
 	"time"
 )
 
-// State is one packet while the program processes it: BMv2's PHV and packet in one.
+// State is one packet while the program processes it. It corresponds to both the PHV and the packet
+// of BMv2.
 type State struct {
 	Layout *Layout
 
-	Lanes         []uint64 // the fields' lanes
-	Valid         []bool   // by header; metadata is always valid
-	StackCounters []int    // by stack, then by union stack: number of elements in use
-	Varbits       [][]byte // by header: content of its varbit field
+	Lanes         []uint64 // the lanes of all fields
+	Valid         []bool   // indexed by header; metadata is always valid
+	StackCounters []int    // number of elements in use, by stack and then by union stack
+	Varbits       [][]byte // content of varbit fields, by header
 
-	Parameters []uint64 // the parameters of the running action
+	Parameters []uint64 // Parameters of the action that is running.
 	Scratch    []uint64 // lanes for the results of wide expressions
-	Input      []byte   // buffer for the joined inputs of a calculation
+	Input      []byte   // buffer in which a calculation joins its inputs
 
-	Frame       []byte        // the whole packet as it entered this pass of the parser
-	Offset      int           // number of bytes of Frame that the parser has passed
-	Payload     []byte        // the part that the parser did not consume
-	Now         time.Duration // the clock during this packet
+	Frame       []byte        // the whole packet as the parser received it
+	Offset      int           // number of bytes of Frame that the parser has consumed
+	Payload     []byte        // the bytes that the parser did not consume
+	Now         time.Duration // the time at which this packet is processed
 	IngressPort uint32
 	EgressPort  uint32
 	QueueDepth  uint64 // number of packets that wait at EgressPort
-	// Priority is the packet's queue at EgressPort, and EnqueuedAt the time when it entered the
-	// queue
+	// Priority selects the packet's queue at EgressPort. EnqueuedAt is the time at which the packet
+	// entered the queue.
 	Priority   int
 	EnqueuedAt time.Duration
 	kept       []byte // memory to which OwnFrame copies the bytes of a waiting packet
-	// the packet's name in events, and the number of its copies so far
+	// The packet's name in events, and the number of copies that were made of the packet.
 	Name           Name
 	Copies         *uint64
-	ReceivedLength int // bytes
+	ReceivedLength int // in bytes
 
-	// Length is the packet's length by BMv2's count: as received, plus headers added, minus headers
-	// removed
+	// Length is the packet's length as BMv2 counts it: the received length, plus added headers,
+	// minus removed headers.
 	Length     int
-	TruncateTo int // bytes to which the packet is cut on its way out
+	TruncateTo int // length in bytes to which the outgoing packet is truncated
 
 	Exited       bool
-	Dropped      bool // an assertion failed
-	JumpTarget   int  // the next statement of the action, if a primitive has set it; otherwise -1
+	Dropped      bool // set if an assertion failed
+	JumpTarget   int  // the action's next statement, if a primitive has set it, otherwise -1
 	Cloning      bool
 	CloneSession uint32
-	// the next three: field list of a clone, a resubmit, a recirculation; 0: none
+	// Field lists of a clone, a resubmission and a recirculation. 0 means that none was requested.
 	CloneList       int
 	ResubmitList    int
 	RecirculateList int
 	DigestList      int
 }
 
-// NoTruncation is the TruncateTo of a packet that is not cut.
+// NoTruncation is the value of TruncateTo for a packet that is not truncated.
 const NoTruncation = int(^uint(0) >> 1)
 
-// NewState allocates a packet. Call Clear before its first use.
+// NewState allocates a packet. Clear must be called before its first use.
 func NewState(lay *Layout) *State {
 	return &State{
 		Layout: lay,
@@ -64,7 +65,7 @@ func NewState(lay *Layout) *State {
 	}
 }
 
-// Clear resets the state for a new packet.
+// Clear resets the State for a new packet.
 func (st *State) Clear() {
 	clear(st.Lanes)
 	copy(st.Valid, st.Layout.metadata)
@@ -80,7 +81,7 @@ func (st *State) Clear() {
 	st.RecirculateList = 0
 }
 
-// ClearRequests clears the requests that the target serves after the pipeline.
+// ClearRequests clears the requests that the engine serves after the pipeline.
 func (st *State) ClearRequests() {
 	st.Cloning, st.CloneSession, st.CloneList, st.ResubmitList, st.DigestList = false, 0, 0, 0, 0
 }
@@ -92,7 +93,7 @@ func (st *State) ClearMetadata() {
 	}
 }
 
-// CopyHeaders takes over the headers and metadata of src.
+// CopyHeaders copies the headers and metadata of src.
 func (st *State) CopyHeaders(src *State) {
 	copy(st.Lanes, src.Lanes)
 	copy(st.Valid, src.Valid)
@@ -102,22 +103,22 @@ func (st *State) CopyHeaders(src *State) {
 	}
 }
 
-// CutPayload returns the rest of the packet's bytes, truncated as the program requested.
+// CutPayload returns the part of the packet after its headers, truncated as the program requested.
 func (st *State) CutPayload() []byte {
 	return st.Payload[:min(len(st.Payload), st.TruncateTo)]
 }
 
-// OwnFrame copies the packet's bytes into memory of the State, because the caller owns the bytes
-// that it passed in.
+// OwnFrame copies the packet's bytes into memory of the State. This is necessary if the packet
+// waits, because the caller owns the bytes that it passed in.
 func (st *State) OwnFrame() {
 	n := len(st.Frame)
 	st.kept = append(append(st.kept[:0], st.Frame...), st.Payload...)
 	st.Frame, st.Payload = st.kept[:n:n], st.kept[n:]
 }
 
-// Name distinguishes packets and their copies.
+// Name identifies a packet or a copy of a packet.
 type Name struct {
-	Signature uint64 // XXH64 of the bytes of the packet, or of the copy, when it was made
-	ID        uint64 // the number of the received packet, from 0
+	Signature uint64 // XXH64 of the bytes that the packet or copy had when it was made
+	ID        uint64 // the number of the received packet, counted from 0
 	Copy      uint64 // 0 for the packet itself; copies count from 1
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// ReadFields reads fields out of b, which must be long enough, into lanes.
+// ReadFields reads fields from b into lanes. b must be long enough.
 func ReadFields(lanes []uint64, fields []WireField, b []byte) {
 	for i := range fields {
 		f := &fields[i]
@@ -61,33 +61,33 @@ func WriteFields(b []byte, lanes []uint64, fields []WireField) {
 	}
 }
 
-// NewWireField makes a field that is width bits wide. On the wire it begins at bit off of the
-// header; in memory it is in a lane.
+// NewWireField returns a field of width bits. On the wire it begins at bit off of the header, and
+// in memory it is in a lane.
 func NewWireField(lane, off, width int) WireField {
 	return WireField{kind: kindOf(off, width), Lane: lane, Offset: off, firstByte: off / 8,
 		Width: width}
 }
 
-// WireField is one field on the wire.
+// WireField describes where one field is on the wire and in memory.
 type WireField struct {
 	kind      bitsKind
-	Lane      int // from the header's base
-	Offset    int // first bit, from the header's start
-	firstByte int // Offset/8
+	Lane      int // first lane, counted from the header's base
+	Offset    int // first bit, counted from the header's start
+	firstByte int // the byte that contains the first bit: Offset/8
 	Width     int
 }
 
 type bitsKind uint8
 
 const (
-	bits8 bitsKind = iota // whole bytes, on a byte boundary
+	bits8 bitsKind = iota // whole bytes on a byte boundary
 	bits16
 	bits32
 	bits48
 	bits64
-	bitsIn8  // within one byte
+	bitsIn8  // bits within one byte
 	bitsAny  // up to 64 bits anywhere
-	bitsWide // over 64 bits, anywhere
+	bitsWide // more than 64 bits anywhere
 )
 
 func kindOf(off, width int) bitsKind {

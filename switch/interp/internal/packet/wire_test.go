@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// TestFieldsOnTheWire writes random values into headers of random layout and reads them back. It
-// compares the bytes with a big integer.
+// TestFieldsOnTheWire writes random values into headers of random layout, and reads them back. It
+// compares the bytes with those of a big integer.
 func TestFieldsOnTheWire(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {
@@ -45,7 +45,7 @@ func TestFieldsOnTheWire(t *testing.T) {
 		}
 		b := make([]byte, ht.FixedBits/8)
 		for i := range b {
-			b[i] = byte(r.Uint32()) // earlier contents must not show through
+			b[i] = byte(r.Uint32()) // the bytes' earlier contents must not remain
 		}
 		WriteFields(b, lanes, lay.Wire)
 		if got := new(big.Int).SetBytes(b); got.Cmp(whole) != 0 {

@@ -24,8 +24,8 @@ func (a *Action) Run(st *packet.State) {
 		}
 		return
 	}
-	// p4c only writes forward jumps. The format allows backward jumps, so the number of executed
-	// statements is bounded.
+	// p4c only writes forward jumps. The format also allows backward jumps, so the number of
+	// executed statements is bounded.
 	for pc, n := 0, 0; pc < len(a.Statements) && n < maxStates; n++ {
 		st.JumpTarget = -1
 		a.Statements[pc](st)
@@ -36,7 +36,7 @@ func (a *Action) Run(st *packet.State) {
 	}
 }
 
-// maxStates bounds the states that one packet may pass. A looping parser either consumes some of
-// the packet each time, or, by the P4 specification, may be stopped with the error ParserTimeout.
-// BMv2 would loop for ever.
+// maxStates is the largest number of parser states that one packet may pass. A looping parser
+// either consumes some of the packet each time or, by the P4 specification, may be stopped with the
+// error ParserTimeout. BMv2 would loop for ever.
 const maxStates = 1 << 14

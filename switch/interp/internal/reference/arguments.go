@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// ArgumentTypes gives the types of each primitive's arguments: d data, b data or bool, l a
-// destination for data, v a varbit field, h header, s stack of headers or unions, u union, r
-// register, c counter, m meter, k calculation, t string, p vector, e extern object.
+// ArgumentTypes has the types of each primitive's arguments. The letters are d data, b data or
+// bool, l a destination for data, v a varbit field, h header, s stack of headers or unions, u
+// union, r register, c counter, m meter, k calculation, t string, p vector, and e extern object.
 var ArgumentTypes = map[string]string{
 	"assign": "lb", "modify_field": "lb", "assign_VL": "vv", "assign_header": "hh",
 	"copy_header": "hh", "assign_union": "uu",

@@ -13,8 +13,8 @@ import (
 type Checksum struct {
 	id     int
 	calc   *calculation.Calculation
-	cond   expression.Condition // nil: the checksum always applies
-	header int                  // header of the checksum's field
+	cond   expression.Condition // nil if the checksum always applies
+	header int                  // index of the header that contains the checksum's field
 	lane   int
 	mask   uint64
 }
@@ -32,7 +32,7 @@ func (c *Compiler) Checksum(s *bmv2json.Checksum) *Checksum {
 	return out
 }
 
-// right verifies the checksum. A checksum counts as right if its field is in an invalid header, or
+// right verifies the checksum. A checksum counts as right if the header of its field is invalid, or
 // if its condition is false.
 func (k *Checksum) right(st *packet.State) bool {
 	if !st.Valid[k.header] || k.cond != nil && !k.cond(st) {

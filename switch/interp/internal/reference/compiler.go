@@ -12,20 +12,20 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Config is the target's part in executing a program's statements.
+// Config is what the engine provides for executing a program's statements.
 type Config struct {
-	// PSA says that the program is written for the Portable Switch Architecture.
+	// PSA is set if the program is written for the Portable Switch Architecture.
 	PSA bool
 	// mark_to_drop sets EgressSpec to DropPort, and MulticastGroup to 0.
 	EgressSpec, MulticastGroup packet.Field
 	DropPort                   uint32
-	// Log gets the program's log_msg messages; nil discards them.
+	// Log receives the program's log_msg messages. If it is nil, messages are discarded.
 	Log func(string)
-	// Observer is told about each statement.
+	// Observer receives a report of each statement.
 	Observer *packetevents.Observer
 	// Random is the source of the program's random numbers.
 	Random *rand.PCG
-	// PacketLock is held while a packet is in the program.
+	// PacketLock is the mutex that is held while a packet is in the program.
 	PacketLock *sync.Mutex
 }
 
@@ -35,8 +35,8 @@ func (c *Config) say(what string) {
 	}
 }
 
-// Program is a compiled program and its data between packets. Slices are indexed as in the
-// program's JSON, and lists of fields by their ids.
+// Program is a compiled program with the data that it keeps between packets. Slices are indexed as
+// in the program's JSON, and lists of fields by their ids.
 type Program struct {
 	Actions        []*Action
 	Calculations   []*calculation.Calculation
@@ -55,10 +55,10 @@ type Compiler struct {
 	*expression.Compiler
 	*Program
 	Config
-	// KeyLanes is how many lanes the longest parser key has.
+	// KeyLanes is the number of lanes of the longest parser key.
 	KeyLanes int
 
-	errs map[string]uint64 // value of each error
-	// checksums has the scratch lane of each InternetChecksum, by ExternInstance.Index
+	errs map[string]uint64 // value of each error by its name
+	// The scratch lane of each InternetChecksum, by ExternInstance.Index.
 	checksums []int
 }

@@ -12,7 +12,7 @@ type Deparser struct {
 	id     int // the deparser's id in events
 	obs    *packetevents.Observer
 	order  []int
-	ids    []int // the headers' ids in events
+	ids    []int // ids of the headers in events
 	do     []expression.Statement
 	update []*Checksum
 }
@@ -29,7 +29,7 @@ func (c *Compiler) Deparser(d *bmv2json.Deparser) (out Deparser) {
 	return out
 }
 
-// Prepare updates the checksums, runs the statements of the deparser, and returns the packet's
+// Prepare updates the checksums and runs the statements of the deparser. It returns the packet's
 // length including its headers.
 func (d *Deparser) Prepare(st *packet.State) (size int) {
 	d.obs.Event(st, packetevents.DeparserStart, d.id, 0)
@@ -49,7 +49,7 @@ func (d *Deparser) Prepare(st *packet.State) (size int) {
 	return size
 }
 
-// Write writes the packet to out, whose length is Prepare's result.
+// Write writes the packet to out. The length of out must be the result of Prepare.
 func (d *Deparser) Write(out []byte, st *packet.State) {
 	at := 0
 	for i, h := range d.order {
@@ -62,5 +62,5 @@ func (d *Deparser) Write(out []byte, st *packet.State) {
 	copy(out[at:], st.Payload)
 }
 
-// AddChecksum adds a checksum for Prepare to update.
+// AddChecksum adds a checksum that Prepare must update.
 func (d *Deparser) AddChecksum(k *Checksum) { d.update = append(d.update, k) }

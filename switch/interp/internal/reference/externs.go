@@ -10,10 +10,10 @@ import (
 )
 
 // PSA's extern objects, with the behavior of BMv2's psa_switch. Counters and meters are arrays like
-// v1model's. An InternetChecksum belongs to one packet in one of PSA's blocks: its sum is a scratch
-// lane that is 0 when the packet comes in (BMv2 keeps an earlier packet's sum).
+// v1model's. An InternetChecksum belongs to one packet in one of PSA's blocks. Its sum is in a
+// scratch lane that is 0 when the packet arrives. BMv2 keeps the sum of an earlier packet.
 
-// externs checks the objects, and reserves room for those with state.
+// externs checks the extern objects, and reserves space for the objects that have state.
 func (c *Compiler) externs() {
 	for _, e := range c.Source.Externs {
 		switch e.Type {
@@ -34,7 +34,7 @@ func (c *Compiler) externs() {
 	}
 }
 
-// externCall compiles a call of a method.
+// externCall compiles a call of an extern object's method.
 func (c *Compiler) externCall(p *bmv2json.Primitive) expression.Statement {
 	arg, e := p.Args, p.Args[0].Extern
 	switch p.Op {
@@ -44,7 +44,7 @@ func (c *Compiler) externCall(p *bmv2json.Primitive) expression.Statement {
 		a, idx, store := c.Meters[e.Meter.Index], c.Index(arg[1]), c.Store(arg[2])
 		return func(st *packet.State) {
 			if color, ok := a.ColorAt(idx(st), st.ReceivedLength, st.Now); ok {
-				store(st, (color+1)%3) // PSA's order is red, green, yellow
+				store(st, (color+1)%3) // PSA's order of colours is red, green, yellow.
 			}
 		}
 	case "_Random_read":
@@ -62,8 +62,8 @@ func (c *Compiler) externCall(p *bmv2json.Primitive) expression.Statement {
 	return c.checksumCall(p)
 }
 
-// checksumCall compiles the methods of InternetChecksum. The stored sum is that of RFC 1071 before
-// it is complemented.
+// checksumCall compiles the methods of InternetChecksum. The scratch lane contains the sum of RFC
+// 1071 before its complement is taken.
 func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 	arg, at := p.Args, c.checksums[p.Args[0].Extern.Index]
 	switch p.Op {
@@ -77,8 +77,8 @@ func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 		}
 		return func(st *packet.State) {
 			sum, b := st.Scratch[at], in(st)
-			// BMv2 skips the words before the first one that is not 0. When 0 is subtracted, that
-			// decides between +0 and -0.
+			// BMv2 skips all zero words at the beginning. If 0 is subtracted, this decides between
+			// +0 and -0.
 			for len(b) > 0 && b[0]|b[1] == 0 {
 				b = b[2:]
 			}
@@ -115,7 +115,7 @@ func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 	return nil
 }
 
-// listBits returns the total width of the values in a list. It refuses values without a width of
+// listBits returns the total width of the values in a list. It refuses values that have no width of
 // their own.
 func listBits(list *bmv2json.Expr) (bits int) {
 	for _, a := range list.Args {
@@ -127,13 +127,13 @@ func listBits(list *bmv2json.Expr) (bits int) {
 	return bits
 }
 
-// bitString compiles joining the values of a list, big endian. The first byte is padded with zero
-// bits. The result is valid until the next call.
+// bitString compiles joining the values of a list to big-endian bytes. The first byte is padded
+// with zero bits. The result is valid until the next call.
 func (c *Compiler) bitString(list *bmv2json.Expr) func(*packet.State) []byte {
 	type part struct {
 		v        expression.WideNumber
-		from, to int // scratch lanes
-		at       int // position in bits
+		from, to int // range of scratch lanes
+		at       int // position of the first bit
 		width    int
 	}
 	bits := listBits(list)

@@ -37,8 +37,9 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// nextHeaders returns what name returns for each header of the stack that an extraction fills, and
-// the index in State.StackCounters of the stack's number of elements in use.
+// nextHeaders calls name for each header of the stack that an extraction fills, and returns the
+// results. It also returns the index in State.StackCounters of the stack's number of elements in
+// use.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {
@@ -52,7 +53,8 @@ func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header)
 	return c.UnionStackCounter(o.UnionStack), names
 }
 
-// extractHeader is the common case, with all knowledge about the header bound at compile time.
+// extractHeader compiles the most frequent case, the extraction of a fixed header. Everything about
+// the header is bound at compile time.
 func (c *Compiler) extractHeader(h int) parseOp {
 	hl, short := c.Layout.Headers[h], c.errs["PacketTooShort"]
 	size, fields, alone := hl.Type.FixedBits/8, hl.Type.Wire, hl.Siblings == nil
@@ -162,7 +164,7 @@ func (c *Compiler) lookahead(e *bmv2json.Expr) func(*packet.State, []uint64) uin
 }
 
 // keyField compiles reading a field into the key. The last element of an empty stack is an error,
-// as P4 requires; BMv2 reads arbitrary data.
+// as P4 requires. BMv2 would read arbitrary data.
 func (c *Compiler) keyField(e *bmv2json.Expr, n int) func(*packet.State, []uint64) uint64 {
 	if e.Op == bmv2json.OpField && e.Field.IsValidity() {
 		v := c.Load(e, 64)
@@ -187,7 +189,7 @@ func (c *Compiler) keyField(e *bmv2json.Expr, n int) func(*packet.State, []uint6
 	}
 }
 
-// splitKey splits a concatenation of byte-padded parts.
+// splitKey splits a concatenation of numbers into lanes. Each number is padded to whole bytes.
 func splitKey(b []byte, widths []int, lanes int) []uint64 {
 	out := make([]uint64, lanes)
 	at := 0

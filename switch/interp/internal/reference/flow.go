@@ -11,36 +11,37 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Flow is the control flow of a pipeline exactly as written: conditions, tables and actions that
-// lead to each other.
+// Flow is the control flow of a pipeline exactly as it is written: conditions, tables and actions
+// that lead to each other.
 type Flow struct{ first *node }
 
-// node is a condition, a table, or an action that runs unconditionally. A nil node is the
-// pipeline's end.
+// node is a condition, a table, or an action that runs unconditionally. A nil node is the end of
+// the pipeline.
 type node struct {
-	// a condition leads to yes if it is true, and otherwise to next
+	// If a condition is true, it leads to yes, and otherwise to next.
 	cond expression.Condition
 	yes  *node
-	// a table's choice gives its next node
+	// A table's choice decides which node is next.
 	table   *choice
-	actions []*Action // by Action.Index
+	actions []*Action // indexed by Action.Index
 	obs     *packetevents.Observer
-	// an action leads to next or, if it stops and the program has executed exit, to the end
+	// An action leads to next. If it stops and the program has executed exit, the action leads to
+	// the pipeline's end.
 	do    expression.Statement
 	stops bool
 	next  *node
 }
 
-// choice has the possible next nodes after a table. If an action ran, the next node is in hit or
-// miss, by Action.Index. Otherwise it is none (the entry has an empty group) or missed (the table
-// has no default entry).
+// choice has the nodes that may follow a table. If an action ran, the next node is in hit or miss,
+// by Action.Index. Otherwise the next node is none (the entry has an empty group) or missed (the
+// table has no default entry).
 type choice struct {
 	t            *matchtables.Table
 	hit, miss    []*node
 	none, missed *node
 }
 
-// Run processes a packet.
+// Run runs a packet through the control flow.
 func (f *Flow) Run(st *packet.State) {
 	for n := f.first; n != nil; {
 		switch {
@@ -64,7 +65,8 @@ func (f *Flow) Run(st *packet.State) {
 	st.Exited = false
 }
 
-// apply looks up a packet in a table, runs the action that it finds, and returns the next node.
+// apply looks up a packet in a table, runs the action of the entry that it finds, and returns the
+// next node.
 func (n *node) apply(st *packet.State) *node {
 	c := n.table
 	e := c.t.Lookup(st)
@@ -133,7 +135,7 @@ func (c *Compiler) Flow(pl *bmv2json.Pipeline) *Flow {
 	return &Flow{f.node(pl.Init)}
 }
 
-// node compiles a node and its successors, once each.
+// node compiles a node and its successors, each of them once.
 func (f *flowCompiler) node(n bmv2json.Node) *node {
 	if n == nil {
 		return nil
@@ -155,8 +157,8 @@ func (f *flowCompiler) node(n bmv2json.Node) *node {
 	return out
 }
 
-// action makes the node of an action that runs unconditionally. If of is not nil, the action stands
-// for that table, which is reported first.
+// action returns the node of an action that runs unconditionally. If of is not nil, the action
+// stands for that table, which is reported first.
 func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	out := &node{do: a.Run, stops: a.Stops, next: next}
 	if of != nil {
@@ -170,9 +172,9 @@ func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	return out
 }
 
-// table makes the node of a table and its successors. If several tables share an action profile, a
-// member may name an action object that p4c made for another table; it is the same action if its
-// name is the same.
+// table returns the node of a table, and compiles the table's successors. If several tables share
+// an action profile, a member may name an action object that p4c made for another table. It is the
+// same action if its name is the same.
 func (f *flowCompiler) table(t *matchtables.Table) *node {
 	if a := t.OnlyAction(); a != nil && !f.c.Observer.HasTrace() {
 		return f.action(f.c.Actions[a.Index], t.Source, f.node(t.AfterMiss(0)))

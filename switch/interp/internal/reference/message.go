@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// logMessage compiles log_msg(format, values): each {} in the format is replaced by the next value,
-// in decimal; \{ and \} stand for themselves.
+// logMessage compiles log_msg(format, values). It replaces each {} in the format by the next value
+// in decimal. \{ and \} stand for braces.
 func (c *Compiler) logMessage(p *bmv2json.Primitive) expression.Statement {
 	parts := bmv2json.SplitFormat(p.Args[0].Str)
 	args := p.Args[1].Args

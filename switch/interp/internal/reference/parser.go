@@ -17,25 +17,25 @@ type Parser struct {
 	obs    *packetevents.Observer
 	init   *parseState
 	verify []*Checksum
-	key    []uint64 // the key that is compared
+	key    []uint64 // buffer for the key that is compared
 
 	errNone, errTimeout uint64
 }
 
-// parseState is a compiled state. Its operations return the error that stops the parser, or
+// parseState is a compiled parser state. Its operations return the error that stops the parser, or
 // noError.
 type parseState struct {
 	ops   []parseOp
 	key   []keyPart
-	one   expression.Number // set if the key has one part of one lane
+	one   expression.Number // set if the key has only one part, of one lane
 	cases []parseCase
-	// the cases, if one is set and no case is a value set
+	// If one is set and no case is a value set, plain has the cases.
 	plain []plainCase
-	then  *parseState // the state if no case matches; nil accepts
+	then  *parseState // the next state if no case matches; nil accepts the packet
 }
 
 type keyPart struct {
-	get       func(*packet.State, []uint64) uint64 // sets the part's lanes; returns an error
+	get       func(*packet.State, []uint64) uint64 // sets the part's lanes and returns an error
 	from, to  int                                  // range of the part's lanes in the key
 	lookahead bool
 }
@@ -46,7 +46,7 @@ type plainCase struct {
 }
 
 type parseCase struct {
-	value, mask []uint64 // by lane of the key; bits of value outside mask are 0
+	value, mask []uint64 // indexed by lane of the key; bits of value outside mask are 0
 	set         *matchtables.ValueSet
 	next        *parseState
 }
@@ -161,8 +161,8 @@ func (c *Compiler) parserOp(o *bmv2json.ParserOp) parseOp {
 	return func(st *packet.State) uint64 { do(st); return noError }
 }
 
-// Run parses st.Frame and returns the error that stopped it, by the program's number. As in BMv2,
-// headers that were extracted before the error stay extracted.
+// Run parses st.Frame and returns the number of the error that stopped the parser, or that of
+// NoError. As in BMv2, headers that were extracted before the error stay extracted.
 func (ps *Parser) Run(st *packet.State) uint64 {
 	ps.obs.Event(st, packetevents.ParserStart, ps.id, 0)
 	st.Offset = 0
@@ -175,7 +175,7 @@ func (ps *Parser) Run(st *packet.State) uint64 {
 	return err
 }
 
-// ChecksumsRight verifies the checksums of the parsed packet.
+// ChecksumsRight verifies the checksums of the parsed packet, and reports whether all are right.
 func (ps *Parser) ChecksumsRight(st *packet.State) bool {
 	right := true
 	for _, k := range ps.verify {
@@ -261,5 +261,5 @@ cases:
 	return s.then, noError
 }
 
-// AddChecksum adds a checksum for ChecksumsRight to verify.
+// AddChecksum adds a checksum that ChecksumsRight must verify.
 func (ps *Parser) AddChecksum(k *Checksum) { ps.verify = append(ps.verify, k) }

@@ -15,7 +15,7 @@ func (c *Compiler) action(src *bmv2json.Action) *Action {
 	for _, p := range src.Primitives {
 		do := c.primitive(p)
 		switch p.Op {
-		case "_jump", "_jump_if_zero": // made by p4c, so not traced
+		case "_jump", "_jump_if_zero": // p4c creates these primitives, so they are not traced
 			a.jumps = true
 		case "exit", "assert", "assume":
 			a.Stops = true
@@ -129,7 +129,7 @@ func (c *Compiler) headerPrimitive(p *bmv2json.Primitive) expression.Statement {
 	return nil
 }
 
-// oldArithmetic compiles the arithmetic primitives of P4_14 to the equivalent expressions.
+// oldArithmetic compiles the arithmetic primitives of P4_14 as the equivalent expressions.
 func (c *Compiler) oldArithmetic(p *bmv2json.Primitive) expression.Statement {
 	op := map[string]bmv2json.ExprOp{
 		"add_to_field": bmv2json.OpAdd, "subtract_from_field": bmv2json.OpSub,

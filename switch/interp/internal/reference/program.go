@@ -16,7 +16,7 @@ import (
 )
 
 // Compile compiles the actions, tables and arrays of a program, in the order of their dependencies.
-// The arrays have no memory before Allocate.
+// Allocate must allocate the memory of the arrays.
 func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler {
 	p := &Program{FieldLists: map[int][]packet.Run{}, LearnLists: map[int][]expression.WideNumber{}}
 	for _, r := range prog.Registers {
@@ -84,7 +84,7 @@ func Compile(prog *bmv2json.Program, lay *packet.Layout, conf Config) *Compiler 
 	return c
 }
 
-// checkState refuses a program whose arrays take too much memory.
+// checkState refuses a program whose arrays need too much memory.
 func checkState(prog *bmv2json.Program) {
 	total, largest, what, path := 0, 0, "", ""
 	add := func(kind, name, at string, bytes int) {
@@ -107,8 +107,8 @@ func checkState(prog *bmv2json.Program) {
 	}
 }
 
-// errors finds the value of each error. Errors of the core library that the program does not number
-// get further values, as in BMv2.
+// errors finds the value of each error. If the program does not number an error of the core
+// library, the error gets a value after the others, as in BMv2.
 func (c *Compiler) errors() {
 	c.errs = map[string]uint64{}
 	next := uint64(0)
@@ -140,7 +140,7 @@ func (p *Program) Allocate(prog *bmv2json.Program) {
 	}
 }
 
-// maxState bounds the total size of a program's registers, counters and meters, in bytes. Larger
-// programs are refused because the Go runtime ends a process that gets no more memory, and such a
-// size is probably a mistake. While a program is replaced, both programs take memory.
+// maxState is the largest total size of a program's registers, counters and meters, in bytes.
+// Larger programs are refused, because the Go runtime ends a process that gets no more memory, and
+// such a size is probably a mistake. While a program is being replaced, both programs need memory.
 const maxState = 1 << 30

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// random compiles random(dst, lo, hi): a number in [lo, hi], both at most 64 bits wide. It stores
-// nothing if lo > hi.
+// random compiles the primitive random(dst, lo, hi), which stores a number in [lo, hi]. Both bounds
+// are at most 64 bits wide. If lo > hi, it stores nothing.
 func (c *Compiler) random(p *bmv2json.Primitive) expression.Statement {
 	lo, hi := c.Index(p.Args[1]), c.Index(p.Args[2])
 	store, random := c.Store(p.Args[0]), c.Random
@@ -26,7 +26,7 @@ func (c *Compiler) random(p *bmv2json.Primitive) expression.Statement {
 func randomIn(random *rand.PCG, lo, hi uint64) uint64 {
 	v := random.Uint64()
 	if span := hi - lo + 1; span != 0 {
-		v, _ = bits.Mul64(v, span) // in [0, span)
+		v, _ = bits.Mul64(v, span) // the result is in [0, span)
 	}
 	return lo + v
 }

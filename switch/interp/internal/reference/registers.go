@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// registerAccess compiles reading or writing a cell. An index beyond the array reads and writes
+// registerAccess compiles reading or writing a register cell. An index beyond the array does
 // nothing.
 func (c *Compiler) registerAccess(p *bmv2json.Primitive) expression.Statement {
 	if p.Op == "register_write" {
@@ -78,8 +78,8 @@ func (c *Compiler) registerWrite(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// samePlace returns the lane of a field with a fixed place that is exactly width bits wide; false
-// for other expressions.
+// samePlace returns the lane of a field that has a fixed lane and is exactly width bits wide. It
+// returns false for other expressions.
 func (c *Compiler) samePlace(e *bmv2json.Expr, width int) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Width != width {
 		return 0, false
@@ -96,7 +96,8 @@ func (c *Compiler) executeMeter(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// countAt compiles counting a packet. An index beyond the array counts nothing.
+// countAt compiles counting a packet in the cell at an index. An index beyond the array counts
+// nothing.
 func countAt(a *arrays.Counter, idx expression.Number) expression.Statement {
 	return func(st *packet.State) { a.Count(idx(st), st.ReceivedLength) }
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// request compiles the requests that the target serves after the pipeline: clone, resubmit,
-// recirculate, digest. The last request of a kind wins.
+// request compiles the requests that the engine serves after the pipeline: clone, resubmit,
+// recirculate and digest. The last request of a kind wins.
 func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 	c.onlyV1model(p)
 	arg := p.Args
@@ -28,7 +28,7 @@ func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 		c.checkFieldList(arg[0])
 		fl := c.Index(arg[0])
 		return func(st *packet.State) { st.RecirculateList = int(fl(st) & 0xffff) }
-	default: // generate_digest
+	default: // the primitive generate_digest
 		if arg[1].Op == bmv2json.OpConst && (!arg[1].Const.IsInt64() ||
 			c.Source.LearnList(int(arg[1].Const.Int64())) == nil) {
 			refusal.Panic(arg[1].Path, "a digest of learn list %s, which there is not", arg[1].Const)
@@ -38,7 +38,7 @@ func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// checkFieldList refuses a field list that does not exist; 0 stands for the empty list.
+// checkFieldList refuses a field list that does not exist. 0 stands for the empty list.
 func (c *Compiler) checkFieldList(e *bmv2json.Expr) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() != 0 &&
 		(!e.Const.IsInt64() || c.Source.FieldList(int(e.Const.Int64())) == nil) {
@@ -46,7 +46,7 @@ func (c *Compiler) checkFieldList(e *bmv2json.Expr) {
 	}
 }
 
-// onlyV1model refuses a primitive that only v1model's engine supports.
+// onlyV1model refuses a primitive in a PSA program if only v1model supports the primitive.
 func (c *Compiler) onlyV1model(p *bmv2json.Primitive) {
 	if c.PSA {
 		refusal.Panic(p.Path, "%s, which is v1model's, in a PSA program", p.Op)

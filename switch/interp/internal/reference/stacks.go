@@ -7,7 +7,7 @@ import (
 )
 
 // stackElems returns the headers of each element of a stack: one header, or the members of a union.
-// next is the index in StackCounters.
+// next is the stack's index in StackCounters.
 func (c *Compiler) stackElems(e *bmv2json.Expr) (elems [][]int, next int) {
 	if e.Op == bmv2json.OpStack {
 		for _, h := range e.Stack.Headers {
@@ -43,7 +43,7 @@ func (c *Compiler) assignStack(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// shiftStack compiles push_front and pop_front: elements move by the count, and vacated elements
+// shiftStack compiles push_front and pop_front. Elements move by the count, and vacated elements
 // become invalid.
 func (c *Compiler) shiftStack(p *bmv2json.Primitive) expression.Statement {
 	elems, next := c.stackElems(p.Args[0])

@@ -9,8 +9,8 @@ import (
 
 // The functions of this file compile statements that also report to the observer.
 
-// toldOp reports an extraction to the listener. As in BMv2, it reports before it is known whether
-// the packet is long enough.
+// toldOp wraps an extraction so that it is reported to the listener. As in BMv2, the report comes
+// before it is known whether the packet is long enough.
 func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	if !c.Observer.HasListener() ||
 		o.Kind != bmv2json.ParserExtract && o.Kind != bmv2json.ParserExtractVL {
@@ -32,7 +32,7 @@ func (c *Compiler) toldOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	}
 }
 
-// toldCondition reports a condition's value to the listener.
+// toldCondition wraps a condition so that its value is reported to the listener.
 func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	if !c.Observer.HasListener() {
 		return cond
@@ -49,7 +49,7 @@ func (c *Compiler) toldCondition(cd *bmv2json.Conditional, cond expression.Condi
 	}
 }
 
-// tracedCondition traces a condition's value.
+// tracedCondition wraps a condition so that its value is traced.
 func (c *Compiler) tracedCondition(cd *bmv2json.Conditional, cond expression.Condition) expression.Condition {
 	obs := c.Observer
 	if !obs.HasTrace() {
@@ -62,7 +62,7 @@ func (c *Compiler) tracedCondition(cd *bmv2json.Conditional, cond expression.Con
 	}
 }
 
-// tracedPrimitive traces that a primitive runs.
+// tracedPrimitive wraps a primitive so that it is traced.
 func (c *Compiler) tracedPrimitive(p *bmv2json.Primitive, do expression.Statement) expression.Statement {
 	obs := c.Observer
 	if !obs.HasTrace() {
@@ -78,7 +78,8 @@ func (c *Compiler) tracedPrimitive(p *bmv2json.Primitive, do expression.Statemen
 	}
 }
 
-// tracedOp traces an operation of a parser, and the error by which it stops the parser.
+// tracedOp wraps an operation of a parser so that the operation, and an error that stops the
+// parser, are traced.
 func (c *Compiler) tracedOp(o *bmv2json.ParserOp, op parseOp) parseOp {
 	obs := c.Observer
 	if !obs.HasTrace() {

@@ -1,7 +1,7 @@
-// Package refusal lets the interpreter's compilers give up on a program that they cannot run.
+// Package refusal lets the interpreter's compilers stop when they find a construct that they cannot
+// run.
 //
-// A construct that is not supported may stand deep inside an expression. The function that finds
-// it calls [Panic], and the function that began compiling turns that into an error with [Recover].
-// The error wraps [target.ErrUnsupported] and names the construct and its place in the program's
-// JSON.
+// Such a construct may be deep inside an expression. The function that finds it calls [Panic]. The
+// function that began compiling converts the panic to an error with [Recover]. The error wraps
+// [target.ErrUnsupported] and names the construct and its place in the program's JSON.
 package refusal

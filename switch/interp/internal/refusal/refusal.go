@@ -6,16 +6,17 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// refusal is the panic value of Panic, so that Recover recognizes it.
+// refusal is the panic value of Panic, by which Recover recognizes the panic.
 type refusal struct{ err error }
 
-// Panic gives up on a construct that the interpreter cannot run. path is its place in the JSON.
+// Panic stops the compilation because of a construct that the interpreter cannot run. path is the
+// construct's place in the JSON.
 func Panic(path, format string, args ...any) {
 	panic(refusal{fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...),
 		target.ErrUnsupported)})
 }
 
-// Recover must be deferred. It turns a refusal, by which the function panics, into an error.
+// Recover converts a panic of Panic to an error. It must be deferred.
 func Recover(err *error) {
 	if r := recover(); r != nil {
 		ref, ok := r.(refusal)

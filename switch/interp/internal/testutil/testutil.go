@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// RandomBits is a random number of n bits: often 0, and often all ones.
+// RandomBits returns a random number of n bits. The number is often 0, and often all ones.
 func RandomBits(r *rand.Rand, n int) *big.Int {
 	ones := new(big.Int).Lsh(big.NewInt(1), uint(n))
 	ones.Sub(ones, big.NewInt(1))
@@ -27,7 +27,7 @@ func RandomBits(r *rand.Rand, n int) *big.Int {
 	return v.And(v, ones)
 }
 
-// FieldsProgram is a program with one metadata header whose fields have the given widths; a
+// FieldsProgram returns a program with one metadata header whose fields have the given widths. A
 // negative width is a signed field.
 func FieldsProgram(t *testing.T, widths []int) *bmv2json.Program {
 	t.Helper()

@@ -7,41 +7,41 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// opcode is what an instruction does. A lane is a lane of the packet (packet.Layout).
+// opcode says what an instruction does. A lane is a lane of the packet (packet.Layout).
 type opcode uint16
 
 const (
 	opEnd opcode = iota
 	opJump
 
-	// Instructions that set lane a. If an instruction has two operands, lane to is the first.
-	opSet     // a = k
-	opCopy    // a = lane to
-	opMask    // a = lane to & k
-	opParam   // a = lane to of the action's parameters & k
-	opAdd     // a = lane to + k
-	opOr      // a = lane to | k
-	opXor     // a = lane to ^ k
-	opShl     // a = lane to << k; k is at most 63
-	opShr     // a = lane to >> k; k is at most 63
-	opAddLane // a = lane to + lane k; the following are alike for the other operations
+	// Instructions that set lane[a]. a, to and k are the fields of instr.
+	opSet     // lane[a] = k
+	opCopy    // lane[a] = lane[to]
+	opMask    // lane[a] = lane[to] & k
+	opParam   // lane[a] = parameter[to] & k, with a parameter of the action
+	opAdd     // lane[a] = lane[to] + k
+	opOr      // lane[a] = lane[to] | k
+	opXor     // lane[a] = lane[to] ^ k
+	opShl     // lane[a] = lane[to] << k; k is at most 63
+	opShr     // lane[a] = lane[to] >> k; k is at most 63
+	opAddLane // lane[a] = lane[to] + lane[k]; the next operators have the same form
 	opSubLane
 	opAndLane
 	opOrLane
 	opXorLane
-	opValue // a = the result of function k of values
-	opRead  // a = the cell of register k at index lane to, if it exists
+	opValue // lane[a] = the result of Code.values[k]
+	opRead  // lane[a] = register[k][lane[to]], if the register cell exists
 
-	// Conditional jumps: execution continues at instruction to if the condition is true.
-	opIfEqual     // lane a == k
-	opIfEqualLane // lane a == lane k
-	opIfLess      // lane a < k
-	opIfLessLane  // lane a < lane k
-	opIfIn        // lane a < 64, and this bit of k is set
-	opIfValid     // header a is valid
-	opIf          // condition k
-	opIfExit      // the program has executed exit
-	// The same jumps if the condition is false.
+	// Conditional jumps. If the condition is true, execution continues at instruction to.
+	opIfEqual     // condition: lane[a] == k
+	opIfEqualLane // condition: lane[a] == lane[k]
+	opIfLess      // condition: lane[a] < k
+	opIfLessLane  // condition: lane[a] < lane[k]
+	opIfIn        // condition: lane[a] < 64, and bit lane[a] of k is set
+	opIfValid     // condition: header number a is valid
+	opIf          // condition: Code.conds[k]
+	opIfExit      // condition: the program has executed exit
+	// Conditional jumps that jump if the condition is false.
 	opUnlessEqual
 	opUnlessEqualLane
 	opUnlessLess
@@ -50,24 +50,24 @@ const (
 	opUnlessValid
 	opUnless
 
-	opWrite // the cell of register k at index lane to, if it exists, is set to lane a
-	opCount // counts a packet in the cell of counter k at index lane a, if it exists
-	opDo    // executes primitive k
-	opTable // applies the table of site k; its result determines the next instruction
+	opWrite // register[k][lane[to]] = lane[a], if the register cell exists
+	opCount // counts a packet in counter[k][lane[a]], if the counter cell exists
+	opDo    // executes Code.do[k]
+	opTable // applies the table Code.tables[k], whose result determines the next instruction
 
-	// The next a instructions are of one kind, and run in a loop without a switch.
+	// The next a instructions are of the same kind. They run in a loop without a switch.
 	opSets
 	opCopies
 	opParams
 )
 
-// negated returns the opposite jump.
+// negated returns the jump with the opposite condition.
 func (op opcode) negated() opcode { return op + opUnlessEqual - opIfEqual }
 
-// branches reports whether an instruction has two successors.
+// branches reports whether an instruction is a jump with two successors.
 func (op opcode) branches() bool { return op >= opIfEqual && op <= opIf }
 
-// instr is an instruction.
+// instr is one instruction of the byte code.
 type instr struct {
 	k  uint64
 	to uint32
@@ -75,7 +75,7 @@ type instr struct {
 	op opcode
 }
 
-// Code is a pipeline's control flow.
+// Code is the byte code of a pipeline's control flow.
 type Code struct {
 	list   []instr
 	values []expression.Number
@@ -87,24 +87,24 @@ type Code struct {
 	counters  []*arrays.Counter
 }
 
-// site is a table at one place in the control flow. The fields of every lookup come first, because
-// lookups mostly wait for memory.
+// site is a table at one place in the control flow. The fields that every lookup uses come first,
+// because lookups mostly wait for memory.
 type site struct {
-	// if the key is one exact field of up to 64 bits: the table's map, the field's lane, and the
-	// header that must be valid (-1: none)
+	// If the key is one exact field of up to 64 bits: the table's map, the field's lane, and the
+	// header that must be valid (-1 if none must be).
 	words        *matchtables.WordMap
 	lane, header int32
-	quiet        bool // all entries have actions, not members or groups
-	records      bool // hits are recorded in entries
+	quiet        bool // set if all entries have actions instead of members or groups
+	records      bool // set if hits are recorded in entries
 	t            *matchtables.Table
-	// the next instruction after an entry's action, and after the default entry's action, by
-	// Action.Index
+	// The next instruction after an entry's action, and after the default entry's action, indexed
+	// by Action.Index.
 	hit, miss []uint32
-	// the next instruction if the entry has no action, and if the table has no default entry
+	// The next instruction if the entry has no action, and if the table has no default entry.
 	none, missed uint32
 }
 
-// Run processes a packet.
+// Run runs a packet through the control flow.
 func (c *Code) Run(st *packet.State) {
 	c.from(st)
 	st.Exited = false
@@ -246,7 +246,8 @@ func (c *Code) from(st *packet.State) {
 	}
 }
 
-// apply looks up a packet, and returns the first instruction of the action that it finds.
+// apply looks up a packet in the table, and returns the first instruction of the action that the
+// packet's entry names.
 func (s *site) apply(st *packet.State) uint32 {
 	var e *matchtables.Entry
 	if s.words != nil {

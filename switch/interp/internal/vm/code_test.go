@@ -17,16 +17,16 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// nobody does not listen to events. A pipeline that may have a listener runs package reference:
-// each primitive and condition as it is written.
+// nobody is a listener that wants no events. A pipeline that may have a listener runs on package
+// reference, which executes each primitive and condition as it is written.
 type nobody struct{}
 
 func (nobody) Wanted() bool             { return false }
 func (nobody) Event(packetevents.Event) {}
 
-// TestCode: the byte code of a program has the same effect as its primitives and conditions one
-// after the other: the same outgoing frames, and the same registers. Entries and frames are random,
-// and the same for both.
+// TestCode checks that a program's byte code has the same effect as executing its primitives and
+// conditions one after the other. Outgoing frames and registers must be the same. Entries and
+// frames are random, and the same for both.
 func TestCode(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "*", "testdata", "*.json"))
 	must(t, err)
@@ -38,7 +38,7 @@ func TestCode(t *testing.T) {
 	for _, file := range slices.Concat(files, more, drawn) {
 		prog, err := bmv2json.ReadFile(file)
 		if err != nil {
-			continue // tested elsewhere
+			continue // other tests cover these programs
 		}
 		plain, err := interp.New(prog, interp.Options{Seed: 1, Events: nobody{}})
 		if errors.Is(err, target.ErrUnsupported) {
@@ -113,8 +113,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// randomEntry adds an entry to a table, or sets its default entry. If a table refuses it, all
-// pipelines must.
+// randomEntry adds an entry to a table, or sets the table's default entry. If one pipeline refuses
+// the entry, all pipelines must refuse it.
 func randomEntry(r *rand.Rand, prog *bmv2json.Program, both []*interp.Pipeline) {
 	tables := prog.Tables()
 	if len(tables) == 0 {
@@ -160,7 +160,7 @@ func randomEntry(r *rand.Rand, prog *bmv2json.Program, both []*interp.Pipeline) 
 	}
 }
 
-// randomNumber is mostly small, so that comparisons are often equal.
+// randomNumber returns a number that is usually small, so that comparisons are often equal.
 func randomNumber(r *rand.Rand, width int) []byte {
 	b := make([]byte, (width+7)/8)
 	if r.IntN(4) == 0 {
@@ -173,8 +173,8 @@ func randomNumber(r *rand.Rand, width int) []byte {
 	return b
 }
 
-// randomFrame has mostly small bytes. Every second frame is UDP over IPv4, to a port that our
-// programs know.
+// randomFrame returns a frame with mostly small bytes. Every second frame is UDP over IPv4, to a
+// port that our programs know.
 func randomFrame(r *rand.Rand) []byte {
 	f := make([]byte, 20+r.IntN(120))
 	for i := range f {

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 )
 
-// Compile compiles the control flow of a pipeline. first is the first lane for temporaries.
+// Compile compiles the control flow of a pipeline. first is the index of the first lane for
+// temporaries.
 func Compile(c *reference.Compiler, pl *bmv2json.Pipeline, first int) *Code {
 	l := &lowering{c: c, end: &step{op: opEnd}, nodes: map[bmv2json.Node]*step{},
 		conds: map[*bmv2json.Expr]expression.Condition{}, first: first}
@@ -28,6 +29,6 @@ func Compile(c *reference.Compiler, pl *bmv2json.Pipeline, first int) *Code {
 	return out
 }
 
-// mostFacts bounds the optimization of paths: it is skipped if the number of steps times the number
+// mostFacts bounds the optimization of paths. It is skipped if the number of steps times the number
 // of lanes is larger.
 const mostFacts = 1 << 26

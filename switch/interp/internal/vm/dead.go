@@ -1,12 +1,12 @@
 package vm
 
-// dead removes steps that set lanes which nothing reads afterwards.
+// dead removes steps that set lanes which no later step reads.
 type dead struct {
-	private laneSet // the lanes that nothing reads after the last step
+	private laneSet // the lanes that are not read after the last step
 	done    map[*step]alive
 }
 
-// alive is the result for a step: the step's replacement, and the lanes that are read from that
+// alive is the result for a step: the step that replaces it, and the lanes that are read from that
 // step on.
 type alive struct {
 	step  *step

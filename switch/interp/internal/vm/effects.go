@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// effectsOf returns the effects of a primitive, or the unknown effects (everything) if they are not
-// known exactly.
+// effectsOf returns the effects of a primitive. If they are not known exactly, it returns effects
+// that include everything.
 func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 	types, out := reference.ArgumentTypes[p.Op], &effects{}
 	if strings.ContainsAny(types, "suv") || len(types) != len(p.Args) {
@@ -73,8 +73,8 @@ func (l *lowering) inputRuns(in bmv2json.CalcInput) []packet.Run {
 	return nil
 }
 
-// readsOf adds the fields that an expression reads; false if that is not known. Fields of packets'
-// headers are not added, because stores to them are never left out.
+// readsOf adds the fields that an expression reads. It returns false if these are not known. It
+// does not add fields of packet headers, because stores to them are never left out.
 func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 	if e == nil {
 		return true
@@ -99,14 +99,14 @@ func (l *lowering) readsOf(e *bmv2json.Expr, to *[]packet.Run) bool {
 	return ok
 }
 
-// targetHeader reports whether a header has fields that the target itself uses.
+// targetHeader reports whether a header has fields that the engine itself uses.
 func targetHeader(name string) bool {
 	return slices.Contains([]string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"},
 		name) || strings.HasPrefix(name, "psa_")
 }
 
-// private returns the metadata lanes that only this pipeline's control flow uses: they are 0 at its
-// beginning, and nothing reads them after it.
+// private returns the metadata lanes that only this pipeline's control flow uses. They are 0 at the
+// beginning of the pipeline, and nothing reads them after the pipeline.
 func (l *lowering) private(pl *bmv2json.Pipeline) laneSet {
 	known := newLaneSet(l.c.Layout.Lanes)
 	var runs []packet.Run

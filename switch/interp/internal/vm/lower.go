@@ -6,13 +6,14 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/reference"
 )
 
-// largestBody is the largest action, in primitives, that is inlined at each of its uses.
+// largestBody is the number of primitives of the largest action that is inlined wherever it is
+// used.
 const largestBody = 256
 
-// mostWritten bounds the total number of inlined primitives.
+// mostWritten is the largest total number of inlined primitives.
 const mostWritten = 1 << 17
 
-// node makes the steps for a node of the control flow and all its successors.
+// node creates the steps for a node of the control flow and for all its successors.
 func (l *lowering) node(n bmv2json.Node) *step {
 	if n == nil {
 		return l.end
@@ -38,8 +39,8 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 	return l.cond(n.Expr, yes, no)
 }
 
-// table makes the steps of a table, of its actions, and of their successors. If several tables
-// share an action profile, a member may name an action object that p4c made for another table; it
+// table creates the steps of a table, of its actions, and of their successors. If several tables
+// share an action profile, a member may name an action object that p4c made for another table. It
 // is the same action if its name is the same.
 func (l *lowering) table(t *matchtables.Table) *step {
 	actions := l.c.Actions
@@ -73,7 +74,7 @@ func (l *lowering) table(t *matchtables.Table) *step {
 	return &step{op: opTable, table: out}
 }
 
-// action makes the steps of an action.
+// action creates the steps of an action.
 func (l *lowering) action(a *reference.Action, next *step) *step {
 	if a.Stops {
 		next = &step{op: opIfExit, yes: l.end, next: next}
@@ -102,8 +103,8 @@ func (l *lowering) action(a *reference.Action, next *step) *step {
 	return at[0]
 }
 
-// forwardJumps returns the targets of an action's jumps; false if a jump goes back, or its target
-// is unknown.
+// forwardJumps returns the targets of an action's jumps. It returns false if an action jumps
+// backward, or to an unknown target.
 func forwardJumps(a *reference.Action) (targets map[int]int, ok bool) {
 	targets = map[int]int{}
 	for i, p := range a.Source.Primitives {

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// truth makes the steps of a condition that BMv2 treats as a number and compares with 0.
+// truth creates the steps of a condition that BMv2 treats as a number and compares with 0.
 func (l *lowering) truth(e *bmv2json.Expr, yes, no *step) *step {
 	if e.Type != bmv2json.TypeBool {
 		e = &bmv2json.Expr{Op: bmv2json.OpDataToBool, Type: bmv2json.TypeBool, Right: e, Path: e.Path}
@@ -17,8 +17,8 @@ func (l *lowering) truth(e *bmv2json.Expr, yes, no *step) *step {
 	return l.cond(e, yes, no)
 }
 
-// cond makes the steps of a condition. The right side of "and" and "or" is not evaluated if the
-// left one decides.
+// cond creates the steps of a condition. The right side of "and" and "or" is not evaluated if the
+// left side decides.
 func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 	defer func(used int) { l.used = used }(l.used)
 	switch e.Op {
@@ -46,8 +46,8 @@ func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// compare makes the steps of a comparison of numbers; nil if e is not a comparison of numbers, or
-// if the numbers do not fit lanes.
+// compare creates the steps of a comparison of numbers. It returns nil if e is not such a
+// comparison, or if the numbers do not fit into lanes.
 func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	switch e.Op {
 	case bmv2json.OpEq, bmv2json.OpNe:
@@ -70,7 +70,7 @@ func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	return nil
 }
 
-// closure makes the step of a condition that expression.Compiler.Condition compiles.
+// closure creates the step of a condition that expression.Compiler.Condition compiles.
 func (l *lowering) closure(e *bmv2json.Expr, yes, no *step) *step {
 	f := l.conds[e]
 	if f == nil {
@@ -80,8 +80,8 @@ func (l *lowering) closure(e *bmv2json.Expr, yes, no *step) *step {
 	return &step{op: opIf, cond: f, effects: l.effectsOfExpr(e), yes: yes, next: no}
 }
 
-// several makes the steps of an "and" or "or" of any number of conditions. Conditions that compare
-// one field with small numbers are combined into one step.
+// several creates the steps of an "and" or "or" of any number of conditions. It combines conditions
+// that compare one field with small numbers in one step.
 func (l *lowering) several(e *bmv2json.Expr, yes, no *step) *step {
 	var list []*bmv2json.Expr
 	op := e.Op
@@ -103,7 +103,8 @@ func (l *lowering) several(e *bmv2json.Expr, yes, no *step) *step {
 		lane int
 		k    uint64
 	}
-	sets := make([]set, len(list)) // k is 0 for conditions that are not such comparisons
+	// k is 0 for conditions that do not compare a field with a small number
+	sets := make([]set, len(list))
 	for i, x := range list {
 		if x.Op != same || x.Left.Type != bmv2json.TypeData {
 			continue
@@ -147,7 +148,7 @@ func (l *lowering) several(e *bmv2json.Expr, yes, no *step) *step {
 	return next
 }
 
-// notZero makes the steps of a number that is used as a condition.
+// notZero creates the steps of a number that is used as a condition.
 func (l *lowering) notZero(e *bmv2json.Expr, yes, no *step) *step {
 	v := e.Right
 	switch {
@@ -170,7 +171,7 @@ func (l *lowering) notZero(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// equal makes the steps of an equality of numbers; nil if that needs a closure.
+// equal creates the steps of an equality of numbers. It returns nil if that needs a closure.
 func (l *lowering) equal(e *bmv2json.Expr, yes, no *step) *step {
 	left, right := e.Left, e.Right
 	if _, vl := expression.VarbitOf(left); vl {
@@ -194,7 +195,7 @@ func (l *lowering) equal(e *bmv2json.Expr, yes, no *step) *step {
 		next: no}))
 }
 
-// less makes the steps of left < right; nil if that needs a closure.
+// less creates the steps of left < right. It returns nil if that needs a closure.
 func (l *lowering) less(left, right *bmv2json.Expr, yes, no *step) *step {
 	if left.Type != bmv2json.TypeData {
 		return nil
@@ -209,7 +210,7 @@ func (l *lowering) less(left, right *bmv2json.Expr, yes, no *step) *step {
 		return nil
 	case y.konst:
 		return x.then(&step{op: opIfLess, a: uint16(x.lane), k: y.k, yes: yes, next: no})
-	case x.konst: // x < y is !(y < x+1)
+	case x.konst: // x < y is the same as !(y < x+1)
 		return y.then(&step{op: opIfLess, a: uint16(y.lane), k: x.k + 1, yes: no, next: yes})
 	}
 	return x.then(y.then(&step{op: opIfLessLane, a: uint16(x.lane), k: uint64(y.lane), yes: yes,

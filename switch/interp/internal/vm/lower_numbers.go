@@ -7,12 +7,12 @@ import (
 )
 
 // operand is the value of an expression: a constant, or the content of a lane after the steps that
-// before makes.
+// before creates.
 type operand struct {
 	konst  bool
 	k      uint64
 	lane   int
-	before func(*step) *step // nil: no steps
+	before func(*step) *step // nil if there are no steps
 }
 
 func (o operand) then(s *step) *step {
@@ -22,8 +22,8 @@ func (o operand) then(s *step) *step {
 	return o.before(s)
 }
 
-// operand makes the low n bits of e available (see expression.Compiler.Number); false if all
-// temporaries are in use.
+// operand makes the low n bits of e available (see expression.Compiler.Number). It returns false if
+// all temporaries are in use.
 func (l *lowering) operand(e *bmv2json.Expr, n int) (operand, bool) {
 	if e.Op == bmv2json.OpConst {
 		return operand{konst: true, k: interval.Word(e.Const, 0)}, true
@@ -62,8 +62,8 @@ func (l *lowering) withLane(e *bmv2json.Expr, n int, use func(lane int) *step) *
 	return o.then(use(o.lane))
 }
 
-// store makes the steps that set a lane to the low n bits of e (see expression.Compiler.Number).
-// Only the last of them changes the lane.
+// store creates the steps that set a lane to the low n bits of e (see expression.Compiler.Number).
+// Only the last step changes the lane.
 func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 	if next == nil {
 		return nil
@@ -107,12 +107,12 @@ func (l *lowering) store(lane int, e *bmv2json.Expr, n int, next *step) *step {
 	return &step{op: opValue, a: a, value: l.c.Number(e, n), effects: l.effectsOfExpr(e), next: next}
 }
 
-// truthValue makes the steps that set a lane to 1 if a condition is true, and otherwise to 0.
+// truthValue creates the steps that set a lane to 1 if a condition is true, and otherwise to 0.
 func (l *lowering) truthValue(a uint16, next *step, cond func(yes, no *step) *step) *step {
 	return cond(&step{op: opSet, a: a, k: 1, next: next}, &step{op: opSet, a: a, next: next})
 }
 
-// binary is store for operations with two operands of which only the low bits matter.
+// binary does what store does, for operations with two operands of which only the low bits matter.
 func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	left, right := e.Left, e.Right
 	if left.Op == bmv2json.OpConst && e.Op != bmv2json.OpSub {
@@ -120,7 +120,8 @@ func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	}
 	if e.Op == bmv2json.OpBitAnd && right.Op == bmv2json.OpConst {
 		if m, ok := expression.IsMask(right.Const); ok {
-			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) { // the mask clears nothing
+			// The mask clears nothing.
+			if m >= n || interval.OfExpr(left).Within(interval.Unsigned(m)) {
 				return l.store(int(a), left, n, next)
 			}
 			n = min(n, m)
@@ -153,7 +154,7 @@ func (l *lowering) binary(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	return x.then(y.then(s))
 }
 
-// shift is store for shifts by a known amount.
+// shift does what store does, for shifts by a known amount.
 func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	k, ok := expression.ShiftAmount(e.Right)
 	if !ok || k >= 64 {
@@ -161,7 +162,7 @@ func (l *lowering) shift(a uint16, e *bmv2json.Expr, n int, next *step) *step {
 	}
 	op := opShl
 	if e.Op == bmv2json.OpShr {
-		// all bits of the value are needed
+		// The shift needs all bits of the value.
 		if fits, signed := interval.OfExpr(e.Left).FitsWord(); !fits || signed {
 			return nil
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// primitive makes the steps of a primitive; do is its compiled form.
+// primitive creates the steps of a primitive. do is the primitive's compiled form.
 func (l *lowering) primitive(p *bmv2json.Primitive, do expression.Statement, next *step) *step {
 	l.used = 0
 	var s *step
@@ -43,7 +43,7 @@ func (l *lowering) primitive(p *bmv2json.Primitive, do expression.Statement, nex
 	return s
 }
 
-// plainLane returns the lane of a destination of at most 64 bits with a fixed place.
+// plainLane returns the lane of a destination of at most 64 bits that has a fixed lane.
 func (l *lowering) plainLane(e *bmv2json.Expr) (lane int, mask uint64, ok bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Field.Field.VL || e.Width > 64 {
 		return 0, 0, false
@@ -51,7 +51,7 @@ func (l *lowering) plainLane(e *bmv2json.Expr) (lane int, mask uint64, ok bool) 
 	return l.c.PlaceOf(e).Lane, wideint.TopMask(e.Width), true
 }
 
-// assign makes the steps of dst = src; nil if that needs a closure.
+// assign creates the steps of dst = src. It returns nil if that needs a closure.
 func (l *lowering) assign(dst, src *bmv2json.Expr, next *step) *step {
 	if src.Type == bmv2json.TypeBool {
 		src = &bmv2json.Expr{Op: bmv2json.OpBoolToData, Right: src, Path: src.Path}
@@ -73,7 +73,8 @@ func (l *lowering) assign(dst, src *bmv2json.Expr, next *step) *step {
 	return l.store(lane, src, dst.Width, masked)
 }
 
-// assignWide is assign for a field of several lanes, from another such field or a constant.
+// assignWide does what assign does, for a field of several lanes. The source is another such field,
+// or a constant.
 func (l *lowering) assignWide(dst, src *bmv2json.Expr, next *step) *step {
 	n := wideint.Lanes(dst.Width)
 	if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || dst.Field.Field.VL || n > mostLanes {

@@ -10,14 +10,14 @@ import (
 // that needs more becomes a closure.
 const Temporaries = 8
 
-// lowering makes the steps of a pipeline's control flow, from the end to the beginning, so that
-// each step refers to its successors.
+// lowering creates the steps of a pipeline's control flow from the end to the beginning, so that
+// each step can refer to its successors.
 type lowering struct {
 	c     *reference.Compiler
 	end   *step
 	nodes map[bmv2json.Node]*step
 	conds map[*bmv2json.Expr]expression.Condition
-	first int // first lane of the temporaries
+	first int // index of the first lane for temporaries
 	used  int // number of temporaries in use
 	// written counts the inlined primitives
 	written int

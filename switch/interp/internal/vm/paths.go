@@ -9,24 +9,26 @@ import (
 )
 
 // Paths. A program repeats decisions: p4c stores a packet's kind in metadata, and each control
-// tests it again. This pass copies steps by what is known about a packet on each path (jump
-// threading): a step that is reached with different knowledge becomes several steps, and a decision
-// with a known result is removed. Ignoring knowledge is always correct, so the number of copies can
-// be bounded.
+// tests the kind again. This pass copies steps according to the facts that are known about a packet
+// on each path (jump threading). A step that packets reach with different facts becomes several
+// steps, and a decision with a known result is removed. Ignoring facts is always correct, so the
+// number of copies can be bounded.
 
-// Bounds of the number of copies of a step, and of all steps.
+// Limits on the number of copies of a step, and of all steps.
 const (
-	mostExact    = 4      // copies that use all knowledge that is tested after the step
-	mostVariants = 12     // copies, if only lanes that are tested at least oftenAsked times count
-	mostOften    = 24     // copies, if only lanes that are tested twice as often count
-	mostSteps    = 12_000 // steps in all; beyond them, knowledge is ignored
-	oftenAsked   = 4
+	mostExact = 4 // copies of a step that use all facts that later steps test
+	// copies of a step, once facts count only if later steps test them at least oftenAsked times
+	mostVariants = 12
+	// copies of a step, once facts count only if later steps test them twice as often
+	mostOften  = 24
+	mostSteps  = 12_000 // total number of steps; beyond it, facts are ignored
+	oftenAsked = 4
 )
 
-// fact is knowledge about a lane: its value k (konst), or the numbers below 64 that it does not
-// have (the bits of k).
+// fact is what is known about a lane: its value k (konst is set), or the numbers below 64 that the
+// lane does not contain (the bits of k).
 type fact struct {
-	lane  int // headers' validity follows after all lanes
+	lane  int // headers' validity bits follow after all lanes
 	konst bool
 	k     uint64
 }
@@ -45,7 +47,7 @@ func (f facts) find(lane int) (int, bool) {
 	return slices.BinarySearchFunc(f, lane, func(x fact, lane int) int { return x.lane - lane })
 }
 
-// with returns f with x in place of the fact about its lane.
+// with returns f with x in place of the fact about the same lane.
 func (f facts) with(x fact) facts {
 	i, ok := f.find(x.lane)
 	nothing := !x.konst && x.k == 0
@@ -84,22 +86,22 @@ func (f facts) key(b []byte) []byte {
 	return b
 }
 
-// paths copies steps.
+// paths copies steps according to the facts with which packets reach them.
 type paths struct {
 	lanes int
-	width []int // width in bits of each lane
+	width []int // width of each lane in bits
 	asked map[*step]asked
 	memo  map[string]*step
-	kinds map[*step][]facts // the variants of a step
+	kinds map[*step][]facts // the facts of each variant of a step
 	steps int
-	of    map[*step]int // number of variants of a step
+	of    map[*step]int // number that identifies a step in the keys of memo
 }
 
-// asked is, for each lane, the largest number of conditions on one path after a step that use the
-// lane's value before anything sets it.
+// asked has, for each lane, the number of conditions after a step that use the lane's value before
+// anything sets the lane. If paths differ, it has the largest number on any path.
 type asked []uint8
 
-// thread copies the steps from first on, using what is known.
+// thread copies the steps from first on according to the facts that are known.
 func thread(first *step, width []int, headers int, zero laneSet) *step {
 	lanes := len(width)
 	p := &paths{lanes: lanes, width: width, asked: map[*step]asked{},
@@ -114,7 +116,7 @@ func thread(first *step, width []int, headers int, zero laneSet) *step {
 	return p.at(first, f)
 }
 
-// find counts, for a step, the uses of lanes by conditions from there on.
+// find counts, for a step, the later conditions that use each lane.
 func (p *paths) find(s *step, size int) asked {
 	if a := p.asked[s]; a != nil {
 		return a
@@ -148,14 +150,14 @@ func (p *paths) find(s *step, size int) asked {
 	return out
 }
 
-// ask counts one more use of a lane.
+// ask counts one more condition that uses a lane.
 func (a asked) ask(lane int) {
 	if a[lane] < 255 {
 		a[lane]++
 	}
 }
 
-// at returns the copy of s for the knowledge f.
+// at returns the copy of s for the facts f.
 func (p *paths) at(s *step, f facts) *step {
 	if s == nil || s.op == opEnd {
 		return s
@@ -185,7 +187,7 @@ func (p *paths) at(s *step, f facts) *step {
 	return out
 }
 
-// variant returns the part of f that the copy of s uses.
+// variant returns the facts in f that the copy of s uses.
 func (p *paths) variant(s *step, f facts) facts {
 	a := p.asked[s]
 	pick := func(often int) (out facts) {
@@ -292,7 +294,7 @@ func (p *paths) known(s *step, f facts, yes bool) *step {
 	return p.at(s.next, f)
 }
 
-// without returns x, extended by the knowledge that the lane has none of the numbers in mask.
+// without returns x, extended by the fact that the lane contains none of the numbers in mask.
 func (p *paths) without(x fact, mask uint64) fact {
 	x.k |= mask
 	if w := p.width[x.lane]; w <= 6 {
@@ -321,7 +323,7 @@ func (p *paths) behindTable(s *step, f facts) *step {
 	return &n
 }
 
-// does returns the knowledge after a step, and simplifies the step by the knowledge before it.
+// does returns the facts after a step, and simplifies the step with the facts before it.
 func (p *paths) does(s *step, f facts) facts {
 	lane, ok := s.sets()
 	if !ok {
@@ -363,7 +365,7 @@ func (p *paths) does(s *step, f facts) facts {
 	return f.with(out)
 }
 
-// behindClosure returns the knowledge after a step that sets the fields in its effects.
+// behindClosure returns the facts after a step that sets the fields in its effects.
 func (p *paths) behindClosure(s *step, f facts) facts {
 	if s.effects == nil {
 		return f

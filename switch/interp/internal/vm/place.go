@@ -1,17 +1,17 @@
 package vm
 
-// placement turns steps into a list of instructions.
+// placement converts steps to a list of instructions.
 type placement struct {
 	code *Code
 	list []instr
-	todo []*step // steps from which further rows are to be placed
+	todo []*step // steps that begin further rows of instructions
 	late []late
 }
 
-// late is a jump whose target is not placed yet.
+// late is a jump whose target has no place in the list yet.
 type late struct {
 	to  *uint32
-	at  int // index of the target instruction, if to is nil
+	at  int // index of the jump instruction, if to is nil
 	end *step
 }
 
@@ -37,7 +37,7 @@ func placed(first *step) *Code {
 	return p.code
 }
 
-// row places a step and its successors, up to one that is already placed.
+// row places a step and its successors, up to a successor that is already placed.
 func (p *placement) row(s *step) {
 	for ; s != nil; s = s.next {
 		if s.placed {
@@ -107,8 +107,8 @@ func (p *placement) step(s *step) {
 	p.list = append(p.list, in)
 }
 
-// branch adds a condition. The false branch is placed next or, if it is already placed, the true
-// branch.
+// branch adds a condition. Its false branch is placed next or, if that branch is already placed,
+// its true branch.
 func (p *placement) branch(s *step, in instr) {
 	if s.next.placed && !s.yes.placed {
 		in.op = in.op.negated()
@@ -117,7 +117,7 @@ func (p *placement) branch(s *step, in instr) {
 	p.jump(in, s.yes)
 }
 
-// site makes a table's site; the next instructions are filled in later.
+// site creates the site of a table. The next instructions are filled in later.
 func (p *placement) site(o *outcomes) *site {
 	s := &site{t: o.t, records: o.t.Records, hit: make([]uint32, len(o.hit)), miss: make([]uint32, len(o.miss))}
 	if words, lane, header, ok := o.t.SoleKey(); ok {

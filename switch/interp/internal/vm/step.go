@@ -8,24 +8,24 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// step is an instruction before it is placed.
+// step is an instruction that has no place in the list yet.
 type step struct {
 	op      opcode
-	a       uint16 // becomes instr.a
-	b       uint32 // becomes instr.to, if the instruction uses that as a lane
+	a       uint16 // becomes the field a of the instruction
+	b       uint32 // becomes the field to of the instruction, if that is a lane
 	k       uint64
 	value   expression.Number
 	cond    expression.Condition
 	do      expression.Statement
-	effects *effects // of value, cond or do; nil: none
+	effects *effects // effects of value, cond or do; nil if there are none
 	table   *outcomes
-	next    *step // for conditions: the false branch
-	yes     *step // the true branch
+	next    *step // the next step, or the false branch of a condition
+	yes     *step // the true branch of a condition
 	at      uint32
 	placed  bool
 }
 
-// outcomes are the successors of a table.
+// outcomes are the steps that may follow a table.
 type outcomes struct {
 	t            *matchtables.Table
 	hit, miss    []*step // by Action.Index; nil for actions that the table does not have
@@ -58,7 +58,7 @@ func (s *step) all() []*step {
 	return nil
 }
 
-// sets returns the lane that a step sets, if it only sets one lane.
+// sets returns the lane that a step sets, if it sets exactly one lane.
 func (s *step) sets() (lane int, ok bool) {
 	if s.op >= opSet && s.op <= opRead {
 		return int(s.a), true
@@ -68,7 +68,7 @@ func (s *step) sets() (lane int, ok bool) {
 
 func (s *step) instr() instr { return instr{op: s.op, a: s.a, to: s.b, k: s.k} }
 
-// asks adds the lanes that a step reads.
+// asks adds the lanes that a step reads to lanes.
 func (s *step) asks(lanes laneSet) {
 	switch s.op {
 	case opCopy, opMask, opAdd, opOr, opXor, opShl, opShr, opRead:
@@ -94,12 +94,12 @@ func (s *step) asks(lanes laneSet) {
 	}
 }
 
-// effects are the fields (as runs of lanes) and validity bits that a closure may read or set,
-// limited to those that other steps use.
+// effects are what a closure may read or set: fields, as runs of lanes, and validity bits. They
+// omit fields and bits that no other step uses.
 type effects struct {
 	reads, sets []packet.Run
 	valid       []int // headers whose validity the closure may set
-	// unknown is set if the closure may read and set everything
+	// unknown is set if the closure may read and set everything.
 	unknown bool
 }
 

@@ -14,7 +14,8 @@ func Fill(dst []uint64, v uint64) {
 	}
 }
 
-// CopyExtended sets dst to the number of width bits in src, sign-extended if it is signed.
+// CopyExtended sets dst to the number in the low width bits of src. It sign-extends the number if
+// signed is set.
 func CopyExtended(dst, src []uint64, width int, signed bool) {
 	n := copy(dst, src)
 	if !signed {
@@ -33,7 +34,7 @@ func CopyExtended(dst, src []uint64, width int, signed bool) {
 	}
 }
 
-// SetBig sets dst to v as two's complement, truncated to len(dst) lanes.
+// SetBig sets dst to v in two's complement, truncated to len(dst) lanes.
 func SetBig(dst []uint64, v *big.Int) {
 	for i := range dst {
 		dst[i] = interval.Word(v, i)
@@ -45,7 +46,7 @@ func Big(src []uint64) *big.Int {
 	return new(big.Int).SetBytes(Bytes(src, len(src)*64))
 }
 
-// Add adds t to dst; both have the same number of lanes.
+// Add adds t to dst. Both have the same number of lanes.
 func Add(dst, t []uint64) {
 	var carry uint64
 	for i := range dst {
@@ -82,7 +83,7 @@ func Xor(dst, t []uint64) {
 	}
 }
 
-// Multiply sets dst to the low lanes of x times y; none may overlap.
+// Multiply sets dst to the low lanes of x times y. dst, x and y must not overlap.
 func Multiply(dst, x, y []uint64) {
 	clear(dst)
 	for i := range x {
@@ -117,7 +118,7 @@ func ShiftLeft(x []uint64, k uint64) {
 	}
 }
 
-// ShiftRightSigned shifts x right by k bits and fills with its sign.
+// ShiftRightSigned shifts x right by k bits and fills it with its sign.
 func ShiftRightSigned(x []uint64, k uint64) {
 	sign := uint64(int64(x[len(x)-1]) >> 63)
 	if k >= uint64(64*len(x)) {
@@ -140,7 +141,7 @@ func ShiftRightSigned(x []uint64, k uint64) {
 	}
 }
 
-// CompareSigned compares two numbers of the same number of lanes.
+// CompareSigned compares two signed numbers with the same number of lanes.
 func CompareSigned(x, y []uint64) int {
 	for i := len(x) - 1; i >= 0; i-- {
 		if x[i] == y[i] {

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Lanes is how many lanes hold a number of width bits.
+// Lanes returns the number of lanes that hold a number of width bits.
 func Lanes(width int) int { return (width + 63) / 64 }
 
 // Bits are numbered from the most significant bit of the first byte, as on the wire.
@@ -19,7 +19,7 @@ func ReadBits(b []byte, off, width int) uint64 {
 		return binary.BigEndian.Uint64(b[i:]) << skip >> (64 - width)
 	}
 	var v uint64
-	left := width + skip // bits from the start of byte i
+	left := width + skip // number of bits from the start of byte i
 	for n := 0; left > 0; n++ {
 		c := uint64(b[i+n])
 		if n == 0 {
@@ -57,7 +57,9 @@ func WriteBits(b []byte, off, width int, v uint64) {
 func ReadWide(lanes []uint64, b []byte, off, width int) {
 	end := off + width
 	n := 0
-	if end&7 == 0 { // the least significant bits end on a byte: whole words from the end backwards
+	// The least significant bits end on a byte boundary, so whole words can be read from the end
+	// backwards.
+	if end&7 == 0 {
 		e := end >> 3
 		for ; width >= 64; width -= 64 {
 			lanes[n] = binary.BigEndian.Uint64(b[e-8:])
@@ -99,7 +101,7 @@ func WriteWide(b []byte, off, width int, lanes []uint64) {
 	}
 }
 
-// SetBytes sets lanes to a big-endian number, dropping bytes that do not fit.
+// SetBytes sets lanes to a big-endian number. It drops bytes that do not fit.
 func SetBytes(lanes []uint64, b []byte) {
 	ReadWide(lanes, b, max(0, len(b)*8-len(lanes)*64), min(len(b)*8, len(lanes)*64))
 }
@@ -107,7 +109,7 @@ func SetBytes(lanes []uint64, b []byte) {
 // Bytes returns the number in lanes as (width+7)/8 big-endian bytes.
 func Bytes(lanes []uint64, width int) []byte { return AppendBytes(nil, lanes, width) }
 
-// AppendBytes appends the bytes of the number to a slice.
+// AppendBytes appends the big-endian bytes of the number in lanes to a slice.
 func AppendBytes(to []byte, lanes []uint64, width int) []byte {
 	n := (width + 7) / 8
 	to = append(to, make([]byte, n)...)
@@ -115,7 +117,7 @@ func AppendBytes(to []byte, lanes []uint64, width int) []byte {
 	return to
 }
 
-// TopMask is the mask of the used bits in the most significant lane of a number of width bits.
+// TopMask returns the mask of the used bits in the most significant lane of a number of width bits.
 func TopMask(width int) uint64 {
 	if r := width & 63; r != 0 {
 		return 1<<r - 1

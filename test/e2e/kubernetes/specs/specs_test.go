@@ -2,8 +2,9 @@
 
 //go:build commands
 
-// Package specs_test builds Kubernetes' end-to-end tests into one binary: those of every SIG that
-// can run without a cloud. `make conformance` builds it, and runs it against the cluster.
+// Package specs_test builds Kubernetes' end-to-end tests into one binary. It has the tests of all
+// SIGs that can run without a cloud provider. `make conformance` builds it, and runs it against the
+// cluster.
 package specs_test
 
 import (
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	framework.RegisterCommonFlags(flag.CommandLine)
 	framework.RegisterClusterFlags(flag.CommandLine)
 	flag.Parse()
-	// Specs read their files from the packages here, not from a checkout of Kubernetes.
+	// Specs read their files from this binary, and not from a checkout of Kubernetes.
 	testfiles.AddFileSource(testingmanifests.GetE2ETestingManifestsFS())
 	testfiles.AddFileSource(fixtures.GetTestFixturesFS())
 	testfiles.AddFileSource(conformancetestdata.GetConformanceTestdataFS())

@@ -1,5 +1,5 @@
-// Package integration's connections to members, with a gateway in the place of etcd's grpc-proxy:
-// this file stands for framework/integration/cluster_direct.go of etcd's tests.
+// Package integration connects etcd's tests to members through a gateway in the place of etcd's
+// grpc-proxy. This file replaces the file framework/integration/cluster_direct.go of etcd's tests.
 package integration
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// ThroughProxy has tests leave out what etcd's own proxy does otherwise than etcd. They leave out
-// nothing here.
+// ThroughProxy makes tests leave out checks that fail with etcd's own proxy. With a gateway, they
+// leave out nothing.
 const ThroughProxy = false
 
-// ToGRPC are a client's services.
+// ToGRPC returns the gRPC services of a client.
 func ToGRPC(c *clientv3.Client) GRPCAPI {
 	conn := c.ActiveConnection()
 	return GRPCAPI{

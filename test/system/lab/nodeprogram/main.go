@@ -1,6 +1,6 @@
-// Command nodeprogram uses the node API. It increments and reads a counter until a file exists, and
-// then prints the results. Tests build it with the client library of this release, and of the one
-// before.
+// Command nodeprogram uses the node API. It increments and reads a counter until a given file
+// exists, and then prints the results. Tests build it with the client library of this version, and
+// with that of the last release.
 package main
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// result is what the program has seen.
+// result is the output of the program.
 type result struct {
-	Numbers []int64 // acknowledged sums, in order
-	Writes  []int64 // times of their answers, in Unix nanoseconds
+	Numbers []int64 // the sums that acknowledged increments returned, in order
+	Writes  []int64 // times of the answers to these increments, in Unix nanoseconds
 	Reads   []int64 // times of the answers to reads
-	Unknown int     // increments of unknown outcome
-	Refused int     // increments that were not executed
+	Unknown int     // number of increments whose outcome is unknown
+	Refused int     // number of increments that were certainly not executed
 	Wrong   []string
 }
 

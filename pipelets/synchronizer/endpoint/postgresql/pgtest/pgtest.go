@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// Server is a test's own server, on loopback. Its user is netcraq, without a password.
+// Server is a PostgreSQL server for one test, on loopback. Its user is netcraq, without a password.
 type Server struct {
 	Address string
 	Dir     string
@@ -39,13 +39,15 @@ func New(t *testing.T) *Server {
 	if len(found) == 0 {
 		t.Skip("PostgreSQL is not installed (Debian's package postgresql)")
 	}
-	dir, err := os.MkdirTemp("", "netcraq-pg") // the path of a socket must be short
+	// the folder's path is short, because the path of a socket must be short
+	dir, err := os.MkdirTemp("", "netcraq-pg")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{Dir: dir, t: t, bin: filepath.Dir(found[len(found)-1])}
-	// The server refuses to run as root. It is killed when this process is.
+	// The server does not run as root, because PostgreSQL refuses that. The kernel kills it when
+	// this process dies.
 	s.attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() == 0 {
 		who, err := user.Lookup("nobody")
@@ -95,13 +97,14 @@ func (s *Server) Start() {
 	})
 }
 
-// Kill ends the server at once, in the middle of its work. It resembles a power failure, but loses
-// no data that was not yet on disk.
+// Kill ends the server at once, in the middle of its work. This is like a power failure, except
+// that data in the kernel's cache is not lost.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	s.cmd.Process.Signal(syscall.SIGQUIT) // "immediate" shutdown: SIGKILL would leave its children alive
+	// SIGQUIT requests an immediate shutdown; SIGKILL would leave the server's children alive
+	s.cmd.Process.Signal(syscall.SIGQUIT)
 	s.cmd.Wait()
 	s.cmd = nil
 }
@@ -112,7 +115,7 @@ func (s *Server) connect() (*pgx.Conn, error) {
 	return pgx.Connect(ctx, "postgres://netcraq@"+s.Address+"/postgres?sslmode=disable")
 }
 
-// Connect returns a connection, which it closes at the end of the test.
+// Connect returns a connection to the server. The connection is closed at the end of the test.
 func (s *Server) Connect() *pgx.Conn {
 	s.t.Helper()
 	c, err := s.connect()
@@ -123,7 +126,7 @@ func (s *Server) Connect() *pgx.Conn {
 	return c
 }
 
-// Do runs statements.
+// Do runs SQL statements.
 func (s *Server) Do(statements ...string) {
 	s.t.Helper()
 	c, err := s.connect()

@@ -12,7 +12,7 @@ final class Done {
     private final Map<Integer, Long> offsets = new ConcurrentHashMap<>();
     private volatile StreamReader reader;
 
-    /** Sets the reader that tells the node; null: there is none at the moment. */
+    /** Sets the reader that tells the node the positions. It is null while no reader is open. */
     void by(StreamReader next) {
         reader = next;
         if (next != null) {
@@ -20,7 +20,7 @@ final class Done {
         }
     }
 
-    /** Notes that a completed checkpoint contains everything before an offset. */
+    /** Records that a completed checkpoint contains all records before an offset. */
     void upTo(int partition, long offset) {
         offsets.merge(partition, offset, Math::max);
         StreamReader r = reader;
@@ -30,8 +30,8 @@ final class Done {
     }
 
     /**
-     * The offset of the first record of a partition that may be needed again; by default the given
-     * one.
+     * Returns the offset of the first record of a partition that may be needed again. If it is not
+     * known, returns the given offset.
      */
     long orElse(int partition, long offset) {
         return offsets.getOrDefault(partition, offset);

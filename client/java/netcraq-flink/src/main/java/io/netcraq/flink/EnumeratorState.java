@@ -11,11 +11,12 @@ import org.apache.flink.core.memory.DataOutputSerializer;
 /**
  * The state of the enumerator.
  *
- * @param found whether the stream's partitions were found; readers have those that are not waiting
- * @param waiting splits that no reader has yet
+ * @param found whether the stream's partitions were found; readers have the splits that are not
+ * waiting
+ * @param waiting the splits that no reader has yet
  */
 public record EnumeratorState(boolean found, List<PartitionSplit> waiting) {
-    /** Encodes it for checkpoints. */
+    /** Encodes the state for checkpoints. */
     static final class Serializer implements SimpleVersionedSerializer<EnumeratorState> {
         @Override
         public int getVersion() {

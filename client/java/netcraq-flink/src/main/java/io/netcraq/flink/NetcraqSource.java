@@ -50,7 +50,7 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
         failOnMissed = b.failOnMissed;
     }
 
-    /** Starts to build a source of a stream. */
+    /** Returns a builder for a source that reads a stream. */
     public static <T> Builder<T> builder(String stream) {
         return new Builder<>(stream);
     }
@@ -68,7 +68,7 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
         }
 
         /**
-         * The address of the node's server for the tasks of the source: as in {@link
+         * Sets the address of the node's server for the tasks of the source, in the form of {@link
          * ReaderOptions#socket}.
          */
         public Builder<T> socket(String where) {
@@ -76,45 +76,47 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
             return this;
         }
 
-        /** The stream's namespace. Default: the program's own. */
+        /** Sets the stream's namespace. The default is the program's own namespace. */
         public Builder<T> namespace(String name) {
             options.namespace(name);
             return this;
         }
 
         /**
-         * A name that only this job uses. The node keeps the records that are in no completed
-         * checkpoint of this consumer. So the job needs checkpoints, and the ring must have room
-         * for the records between two of them.
+         * Sets the name of the consumer, which only this job may use. The node keeps the records
+         * that are in no completed checkpoint of this consumer. So the job needs checkpoints, and
+         * the ring must have room for the records between two checkpoints.
          */
         public Builder<T> consumer(String name) {
             options.consumer(name);
             return this;
         }
 
-        /** Push, the default, or pull. */
+        /** Sets the mode, which is push (the default) or pull. */
         public Builder<T> mode(Mode how) {
             options.mode(how);
             return this;
         }
 
         /**
-         * Begins with records appended after the start of the job, instead of the oldest record.
+         * Makes the source begin with records that are appended after the start of the job, instead
+         * of the oldest record.
          */
         public Builder<T> fromLatest() {
             from = From.LATEST;
             return this;
         }
 
-        /** Ends with the last record that exists at the start of the job. */
+        /** Makes the source end with the last record that exists at the start of the job. */
         public Builder<T> bounded() {
             bounded = true;
             return this;
         }
 
         /**
-         * With false, a job continues if its next records are gone, and counts them ({@code
-         * netcraq.missed}). With true, the default, it fails.
+         * Determines what happens if the job's next records have been overwritten. With true, the
+         * default, the job fails. With false, it continues and counts the missed records ({@code
+         * netcraq.missed}).
          */
         public Builder<T> failOnMissed(boolean yes) {
             failOnMissed = yes;
@@ -127,7 +129,7 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
             return this;
         }
 
-        /** Converts records to the job's values, by a schema of Flink. */
+        /** Converts records to the job's values with a schema of Flink. */
         public Builder<T> deserializer(DeserializationSchema<T> how) {
             return deserializer(RecordDeserializer.of(how));
         }

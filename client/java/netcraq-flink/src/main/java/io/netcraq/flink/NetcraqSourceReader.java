@@ -65,7 +65,7 @@ final class NetcraqSourceReader<T>
 
     @Override
     protected void onSplitFinished(Map<String, State> finished) {
-        // There is nothing to request.
+        // This source does not request splits.
     }
 
     @Override

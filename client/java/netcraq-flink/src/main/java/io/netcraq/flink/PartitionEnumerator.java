@@ -75,7 +75,7 @@ final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, Enume
         return splits;
     }
 
-    /** Assigns its partitions to a reader. */
+    /** Assigns the partitions of a subtask to its reader. */
     private void assign(int subtask) {
         if (!found || !context.registeredReaders().containsKey(subtask)) {
             return;
@@ -105,7 +105,7 @@ final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, Enume
 
     @Override
     public void handleSplitRequest(int subtask, String host) {
-        // Readers do not request splits: they are assigned.
+        // Readers do not request splits, because the enumerator assigns them.
     }
 
     @Override

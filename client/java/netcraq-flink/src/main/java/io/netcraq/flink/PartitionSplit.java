@@ -6,11 +6,11 @@ import org.apache.flink.api.connector.source.SourceSplit;
 /**
  * A partition with its position.
  *
- * @param partition its number
+ * @param partition the number of the partition
  * @param incarnation the incarnation of the stream to which the offsets belong
  * @param offset the offset of the next record
- * @param begun whether records of it were emitted; after that none may be missed
- * @param stop the offset at which it ends; Long.MAX_VALUE: it does not end
+ * @param begun whether records of this split were emitted; after that, no record may be missed
+ * @param stop the offset at which the split ends; Long.MAX_VALUE if it does not end
  */
 public record PartitionSplit(int partition, String incarnation, long offset, boolean begun, long stop)
         implements SourceSplit {

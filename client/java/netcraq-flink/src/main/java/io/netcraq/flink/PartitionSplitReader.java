@@ -32,7 +32,7 @@ import org.apache.flink.metrics.Counter;
  */
 final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSplit> {
     private static final Duration POLL = Duration.ofSeconds(1);
-    /** Time to wait for the node's server before the job fails. */
+    /** How long the reader waits for the node's server before the job fails. */
     private static final Duration PATIENCE = Duration.ofSeconds(30);
 
     private final ReaderOptions options;
@@ -42,9 +42,9 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
     private final Done done;
     private final Map<Integer, PartitionSplit> splits = new HashMap<>();
     private final Set<String> finished = new HashSet<>();
-    private volatile StreamReader reader; // null: not open
+    private volatile StreamReader reader; // null while no reader is open
     private volatile boolean woken;
-    private long since; // time of the first attempt to open it; 0: it is open
+    private long since; // time of the first attempt to open the reader; 0 if it is open
 
     PartitionSplitReader(ReaderOptions options, RecordDeserializer<T> deserializer, boolean failOnMissed,
             Counter missed, Done done) {
@@ -92,7 +92,7 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
         return new RecordsBySplits<>(found, ended);
     }
 
-    /** Opens a reader of all partitions; false: there is no server yet. */
+    /** Opens a reader of all partitions. Returns false if there is no server yet. */
     private boolean open() throws IOException {
         if (reader != null) {
             return true;
@@ -155,7 +155,10 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
         }
     }
 
-    /** Releases a batch; false: it was overwritten while it was read, and counts as missed. */
+    /**
+     * Releases a batch. Returns false if the batch was overwritten while it was read, so that it
+     * counts as missed.
+     */
     private static boolean released(Batch batch) throws IOException {
         try {
             batch.release();

@@ -17,7 +17,7 @@ public interface RecordDeserializer<T> extends Serializable, ResultTypeQueryable
      */
     void deserialize(int partition, StreamRecord record, Collector<T> out) throws IOException;
 
-    /** A deserializer that uses a schema of Flink, such as {@code SimpleStringSchema}. */
+    /** Returns a deserializer that uses a schema of Flink, such as {@code SimpleStringSchema}. */
     static <T> RecordDeserializer<T> of(DeserializationSchema<T> schema) {
         return new Schema<>(schema);
     }

@@ -46,7 +46,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** The source in Flink's embedded cluster, against the real server. */
+/** Tests the source in Flink's embedded cluster, with the real server. */
 @Timeout(240)
 class NetcraqSourceTest {
     private static final int PARTITIONS = 3;
@@ -70,7 +70,7 @@ class NetcraqSourceTest {
 
     /**
      * Counts in Flink's state how often each record came, and publishes the counts when the job
-     * ends. It fails as often as configured, each time some records after a checkpoint.
+     * ends. It fails as often as configured. Each failure comes some records after a checkpoint.
      */
     private static final class Counting extends KeyedProcessFunction<String, String, String>
             implements CheckpointListener {
@@ -79,14 +79,14 @@ class NetcraqSourceTest {
         static final AtomicInteger failuresLeft = new AtomicInteger();
         static final AtomicInteger failures = new AtomicInteger();
         static final AtomicInteger checkpoints = new AtomicInteger();
-        /** For each record, the highest count in the state, including attempts that failed. */
+        /** The highest count of each record in the state, including attempts that failed. */
         static final Map<String, Integer> seen = new ConcurrentHashMap<>();
         /** The counts at the end of the job. */
         static final Map<String, Integer> counted = new ConcurrentHashMap<>();
 
         private final long pauseMillis;
         private transient ValueState<Integer> count;
-        // records since the last checkpoint; negative: there was none yet
+        // number of records since the last checkpoint; negative if there was no checkpoint yet
         private transient int behindCheckpoint;
 
         Counting(long pauseMillis) {
@@ -176,7 +176,7 @@ class NetcraqSourceTest {
         Counting.counted.forEach((record, count) -> assertEquals(1, count, record));
     }
 
-    /** The existing records are read once each, although the job fails in between. */
+    /** Each existing record is read once, although the job fails meanwhile. */
     @ParameterizedTest
     @EnumSource
     void boundedOnceEach(Mode mode) throws Exception {
@@ -193,9 +193,9 @@ class NetcraqSourceTest {
     }
 
     /**
-     * The stream has many times as many records as fit into its ring. It continues while the job
-     * fails and the server is killed. The node keeps records that are in no checkpoint, and each
-     * record is counted once.
+     * The stream has many times as many records as fit into its ring. Records are appended while
+     * the job fails and the server is killed. The node keeps records that are in no checkpoint, and
+     * each record is counted once.
      */
     @ParameterizedTest
     @EnumSource
@@ -237,7 +237,8 @@ class NetcraqSourceTest {
                     appended += some.size();
                 }
             } catch (IOException e) {
-                continue; // the server was killed; its next state shows how many records were appended
+                // the server was killed; the next server shows how many records were appended
+                continue;
             }
         }
     }

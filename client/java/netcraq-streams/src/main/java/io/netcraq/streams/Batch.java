@@ -22,37 +22,43 @@ public abstract class Batch implements Iterable<StreamRecord> {
         this.missed = missed;
     }
 
-    /** The incarnation of the stream, among those of its name. */
+    /**
+     * Returns the incarnation, which distinguishes the stream from other streams that have had the
+     * same name.
+     */
     public String incarnation() {
         return incarnation;
     }
 
-    /** The partition of the records. */
+    /** Returns the partition of the records. */
     public int partition() {
         return partition;
     }
 
-    /** The first record's offset. */
+    /** Returns the first record's offset. */
     public long offset() {
         return offset;
     }
 
-    /** The offset after the last record. */
+    /** Returns the offset after the last record. */
     public long next() {
         return offset + size;
     }
 
-    /** The number of records before the first that were gone before they could be read. */
+    /**
+     * Returns the number of records directly before this batch that were overwritten before they
+     * could be read.
+     */
     public long missed() {
         return missed;
     }
 
-    /** The number of records. */
+    /** Returns the number of records. */
     public int size() {
         return size;
     }
 
-    /** A record, by its index from 0. */
+    /** Returns a record by its index. Indices begin with 0. */
     public StreamRecord get(int i) {
         if (released) {
             throw new IllegalStateException("the batch was released");

@@ -6,8 +6,8 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /**
- * A subscription's page, in which the consumer publishes its position: docs/streams.md, "The cursor
- * page".
+ * The page of a subscription in which the consumer publishes its position (docs/streams.md, "The
+ * cursor page").
  */
 final class CursorPage {
     static final int BYTES = 4096;
@@ -27,7 +27,8 @@ final class CursorPage {
     private final Futex futex;
 
     /**
-     * Checks memory that should be a cursor page with so many cells. It does not trust the memory.
+     * Makes a cursor page from memory. The memory should be a cursor page with the given number of
+     * cells, and is checked.
      */
     CursorPage(ByteBuffer page, int cells) throws GarbageException {
         this.page = page.order(ByteOrder.LITTLE_ENDIAN);
@@ -59,7 +60,10 @@ final class CursorPage {
         futex.wake(BELL);
     }
 
-    /** Publishes that objects before {@code held}, and records before {@code next}, are done. */
+    /**
+     * Publishes that the consumer has finished all objects before {@code held}, and all records
+     * before {@code next}.
+     */
     void letGo(int cell, long held, long next) {
         int at = CELLS + cell * CELL_BYTES;
         Words.setWord(page, at + NEXT, next);

@@ -8,15 +8,15 @@ import java.nio.ByteBuffer;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
-/** Sleeps and wakes at words of memory that processes share. */
+/** Lets threads sleep and wake each other at words of memory that processes share. */
 final class Futex {
     private static final int WAIT = 0;
     private static final int WAKE = 1;
-    /** The system call's number, by Java's name of the processor. 0: unknown. */
+    /** The number of the system call futex on this processor, or 0 if it is not known. */
     private static final long NUMBER =
             Map.of("amd64", 202, "x86_64", 202, "aarch64", 98, "riscv64", 98, "ppc64le", 221)
                     .getOrDefault(System.getProperty("os.arch"), 0);
-    /** Interval between checks if there are no futexes. */
+    /** Nanoseconds between two checks of a word if the program has no futexes. */
     private static final long PAUSE_NANOS = 1_000_000;
 
     private static final boolean AVAILABLE = available();
@@ -25,7 +25,7 @@ final class Futex {
     private final long address;
     private final Memory timeout = AVAILABLE ? new Memory(16) : null;
 
-    /** Futexes in mapped memory. At most one thread may wait. */
+    /** Provides futexes in mapped memory. At most one thread at a time may wait. */
     Futex(ByteBuffer memory) {
         this.memory = memory;
         this.address = AVAILABLE ? Pointer.nativeValue(Native.getDirectBufferPointer(memory)) : 0;
@@ -43,13 +43,14 @@ final class Futex {
         }
     }
 
-    // The C library's function. All arguments are in registers, as those of variadic functions are.
+    // This is the C library's function syscall. All arguments are in registers, like those of
+    // variadic functions.
     private static native long syscall(
             long number, long word, long what, long value, long timeout, long word2, long value3);
 
     /**
-     * Sleeps while the word at a place has a value, for a limited time. It may return without a
-     * reason.
+     * Sleeps while the word at a position has the given value, for a limited time. It may also
+     * return earlier without a reason.
      */
     void sleep(int at, int value, long nanos) {
         if (!AVAILABLE) {

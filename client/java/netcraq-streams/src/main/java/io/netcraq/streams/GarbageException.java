@@ -3,7 +3,10 @@ package io.netcraq.streams;
 
 import java.io.IOException;
 
-/** The passed memory is not a stream's, or the other side is not a node's server. */
+/**
+ * The memory that the server has passed is not that of a stream, or the other side is not a node's
+ * server.
+ */
 public class GarbageException extends IOException {
     GarbageException(String message) {
         super(message);

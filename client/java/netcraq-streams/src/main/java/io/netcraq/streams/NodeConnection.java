@@ -22,14 +22,17 @@ import java.util.List;
 import org.newsclub.net.unix.AFUNIXSocket;
 import org.newsclub.net.unix.AFUNIXSocketAddress;
 
-/** A connection to the node's server: requests and answers, each a line of JSON (docs/node-api.md). */
+/**
+ * A connection to the node's server. Each request and each answer is a line of JSON
+ * (docs/node-api.md).
+ */
 public final class NodeConnection implements AutoCloseable {
     static final ObjectMapper JSON = JsonMapper.builder()
             .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES)
             .build();
-    /** Maximum length of a line; messages have at most 256 KiB. */
+    /** Maximum length of a line in bytes. Messages have at most 256 KiB. */
     private static final int MAX_LINE = 1 << 20;
-    /** Room for 33 descriptors, and the kernel's header. */
+    /** Bytes for 33 file descriptors and the kernel's header. */
     private static final int RIGHTS_BYTES = 256;
 
     private static final String TCP = "tcp://";
@@ -48,7 +51,7 @@ public final class NodeConnection implements AutoCloseable {
         this.in = socket.getInputStream();
     }
 
-    /** Connects to the path of a Unix socket, or to "tcp://HOST:PORT". */
+    /** Connects to a server. The address is the path of a Unix socket, or "tcp://HOST:PORT". */
     public static NodeConnection connect(String where, Duration timeout) throws IOException {
         int millis = (int) Math.max(1, Math.min(timeout.toMillis(), Integer.MAX_VALUE));
         if (where.startsWith(TCP)) {
@@ -79,7 +82,7 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** Whether a connection to this address can pass descriptors. */
+    /** Returns whether a connection to this address can pass file descriptors. */
     static boolean passesMemory(String where) {
         return !where.startsWith(TCP);
     }
@@ -90,8 +93,8 @@ public final class NodeConnection implements AutoCloseable {
         long id = send(func, data, Math.max(1, Math.min(timeout.toMillis(), 60_000)));
         try {
             for (;;) {
-                // A little longer than the server's timeout, because its answer says more than no
-                // answer.
+                // The client waits a little longer than the server, because the server's answer
+                // says more than no answer.
                 long left = (deadline - System.nanoTime()) / 1_000_000 + 1_000;
                 if (left <= 0) {
                     throw new NodeException("timeout", func + " was not answered in time");
@@ -114,8 +117,8 @@ public final class NodeConnection implements AutoCloseable {
     }
 
     /**
-     * Returns the description of a stream: its incarnation, its config, and the beginnings and ends
-     * of its partitions.
+     * Returns the description of a stream. It has the stream's incarnation and config, and the
+     * first and last offsets of its partitions.
      */
     public JsonNode describe(String namespace, String stream, Duration timeout) throws IOException {
         ObjectNode data = JSON.createObjectNode().put("stream", stream);
@@ -129,7 +132,7 @@ public final class NodeConnection implements AutoCloseable {
         return found;
     }
 
-    /** Sends a request, and returns its id. A timeout of 0: the server's default. */
+    /** Sends a request, and returns its id. A timeout of 0 means the server's default. */
     synchronized long send(String func, ObjectNode data, long timeoutMillis) throws IOException {
         long id = ++ids;
         ObjectNode request = JSON.createObjectNode().put("id", id).put("func", func);
@@ -144,7 +147,7 @@ public final class NodeConnection implements AutoCloseable {
         return id;
     }
 
-    /** Receives the next message, and the descriptors that come with it. */
+    /** Receives the next message, and the file descriptors that come with it. */
     byte[] receive() throws IOException {
         int looked = begin;
         for (;;) {
@@ -181,7 +184,7 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** The received descriptors. The caller must close them. */
+    /** Returns the received file descriptors. The caller must close them. */
     List<FileDescriptor> takeDescriptors() {
         List<FileDescriptor> taken = new ArrayList<>(descriptors);
         descriptors.clear();

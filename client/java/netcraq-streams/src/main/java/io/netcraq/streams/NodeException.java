@@ -16,12 +16,12 @@ public class NodeException extends IOException {
         this.code = code;
     }
 
-    /** The error's code in docs/node-api.md. */
+    /** Returns the error's code; docs/node-api.md lists the codes. */
     public String code() {
         return code;
     }
 
-    /** Whether connecting again may help. */
+    /** Returns whether connecting again may help. */
     public boolean temporary() {
         return TEMPORARY.contains(code);
     }

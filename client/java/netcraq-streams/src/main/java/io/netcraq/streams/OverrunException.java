@@ -4,8 +4,9 @@ package io.netcraq.streams;
 import java.io.IOException;
 
 /**
- * The reader was too slow and was moved on, and its batch may have been overwritten while the
- * program read it. The records count as missed in the next batch.
+ * The reader was too slow, and its batch may have been overwritten while the program read it. The
+ * reader continues at a newer record, and the next batch reports the records of this batch as
+ * missed.
  */
 public class OverrunException extends IOException {
     OverrunException() {

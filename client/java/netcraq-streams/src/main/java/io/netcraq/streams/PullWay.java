@@ -20,25 +20,28 @@ import java.util.stream.IntStream;
 
 /** Requests records of all partitions in parallel. */
 final class PullWay implements StreamReader.Way {
-    /** Time that the server waits for a record before it answers with none. */
+    /** How long the server waits for a record before it answers without records. */
     private static final int WAIT_MILLIS = 10_000;
 
     private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
     /**
-     * Interval at which the node is told the position of a consumer that reads ahead of its
-     * position.
+     * Interval at which the client tells the node the position of a consumer that reads ahead of
+     * its position.
      */
     private static final long TELL_NANOS = 5_000_000_000L;
 
-    /** Time to wait, on close, until the node knows the consumer's position. */
+    /** How long close waits until the node knows the consumer's position. */
     private static final long CLOSE_NANOS = 1_000_000_000L;
 
     private final StreamReader reader;
     private final NodeConnection connection;
     private final int[] partitions;
-    private final Map<Long, Integer> asked = new ConcurrentHashMap<>(); // partition of each request under way
-    private final Set<Long> telling = ConcurrentHashMap.newKeySet(); // requests that only report the position
-    private final LinkedBlockingQueue<Object> came = new LinkedBlockingQueue<>(); // answers, errors, RING
+    // partition of each request under way, by the request's id
+    private final Map<Long, Integer> asked = new ConcurrentHashMap<>();
+    // ids of requests that only report the position
+    private final Set<Long> telling = ConcurrentHashMap.newKeySet();
+    // answers, errors, and RING, which wakes the reader
+    private final LinkedBlockingQueue<Object> came = new LinkedBlockingQueue<>();
     private final Thread listener;
     private long told;
 
@@ -61,7 +64,7 @@ final class PullWay implements StreamReader.Way {
             }
             int many = stream.path("partitions").size();
             partitions = o.partitions.length > 0 ? o.partitions : IntStream.range(0, many).toArray();
-            // from now on the node keeps the records that the consumer has not read
+            // These requests make the node keep the records that the consumer has not read.
             if (!o.consumer.isEmpty()) {
                 for (int n : partitions) {
                     JsonNode begun = connection.call("read", request(n, reader.doneOffset(n), true).put("maxRecords", 1),
@@ -83,8 +86,8 @@ final class PullWay implements StreamReader.Way {
     }
 
     /**
-     * A request for the records at an offset of a partition; null: at the position from the
-     * options.
+     * Returns a request for the records at an offset of a partition. If the offset is null, the
+     * options determine the position.
      */
     private ObjectNode request(int n, Long offset, boolean named) {
         ReaderOptions o = reader.options;
@@ -171,7 +174,7 @@ final class PullWay implements StreamReader.Way {
                 continue;
             }
             if (found instanceof IOException e) {
-                came.add(e); // the next call gets the error, too
+                came.add(e); // the next call gets the same error
                 throw e;
             }
             Batch batch = take((Answered) found);
@@ -181,7 +184,10 @@ final class PullWay implements StreamReader.Way {
         }
     }
 
-    /** Makes a batch from an answer; null: it has no records, and the request is repeated. */
+    /**
+     * Makes a batch from an answer. Returns null if the answer has no records; the request is then
+     * repeated.
+     */
     private Batch take(Answered answer) throws IOException {
         Integer n;
         synchronized (asked) {
@@ -192,7 +198,7 @@ final class PullWay implements StreamReader.Way {
             throw new NodeException(e.path("code").asText("internal"), e.path("message").asText());
         }
         if (n == null) {
-            return null; // an unrequested message
+            return null; // the server has sent this message without a request
         }
         ReadAnswer data = answer.data();
         if (data == null || data.records() == null || data.next() != data.offset() + data.records().size()) {
@@ -233,7 +239,9 @@ final class PullWay implements StreamReader.Way {
     public void close() {
         boolean interrupted = Thread.interrupted();
         try {
-            if (!reader.options.consumer.isEmpty()) { // the node knows only the position of the last request
+            if (!reader.options.consumer.isEmpty()) {
+                // the node knows only the position of the last request, so it must get the final
+                // position
                 Arrays.stream(partitions).forEach(this::tell);
                 long deadline = System.nanoTime() + CLOSE_NANOS;
                 synchronized (telling) {
@@ -257,7 +265,7 @@ final class PullWay implements StreamReader.Way {
         }
     }
 
-    /** Records of an answer. */
+    /** A batch with the records of an answer. */
     private final class Pulled extends Batch {
         private final List<ReadRecord> records;
 

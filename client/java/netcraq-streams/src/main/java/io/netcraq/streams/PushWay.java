@@ -17,7 +17,10 @@ import org.newsclub.net.unix.FileDescriptorCast;
 
 /** Reads from the node's memory. */
 final class PushWay implements StreamReader.Way {
-    /** Longest sleep without checking. The bell wakes the reader earlier. */
+    /**
+     * Maximum time that the reader sleeps without checking. New records ring the bell, which wakes
+     * it earlier.
+     */
     private static final long SLEEP_NANOS = 1_000_000_000L;
 
     private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
@@ -29,7 +32,7 @@ final class PushWay implements StreamReader.Way {
     private CursorPage cursor;
     private String incarnation;
     private int turn; // index of the partition to check next
-    private volatile IOException ended; // why it has ended; null: it has not
+    private volatile IOException ended; // why the subscription has ended; null if it has not ended
 
     /** A mapped partition. */
     private static final class Part {
@@ -38,10 +41,10 @@ final class PushWay implements StreamReader.Way {
         final Segment segment;
         long object; // number of the object that is being read
         int at; // offset in the object up to which it was read
-        long offset; // offset of the record at `at`
-        long skip; // records before this one were already read
-        int[] places = new int[64]; // positions of a batch's records, while they are collected
-        /** Objects that were read but are still held, with the offsets after them. */
+        long offset; // offset of the record that begins at `at`
+        long skip; // records with smaller offsets were already read
+        int[] places = new int[64]; // positions of a batch's records while the batch is being made
+        /** Objects that were read but are still held. Each has the offset after its last record. */
         final ArrayDeque<long[]> held = new ArrayDeque<>();
 
         Part(int number, int cell, Segment segment) {
@@ -100,7 +103,7 @@ final class PushWay implements StreamReader.Way {
         adopt(connection.call("subscribe", ask, ANSWER_TIMEOUT));
     }
 
-    /** Maps the passed memory. */
+    /** Maps the memory that the server has passed. */
     private void adopt(JsonNode answer) throws IOException {
         List<FileDescriptor> files = connection.takeDescriptors();
         try {
@@ -145,7 +148,7 @@ final class PushWay implements StreamReader.Way {
             why = e;
         }
         NodeConnection.close(connection.takeDescriptors());
-        connection.close(); // a server that shuts down waits for this
+        connection.close(); // a server that is shutting down waits until its clients disconnect
         ended = why;
         ring();
     }
@@ -170,7 +173,7 @@ final class PushWay implements StreamReader.Way {
                     return batch;
                 }
                 if (ended != null) {
-                    batch = look(); // records from before the end
+                    batch = look(); // there may be records from before the end
                     if (batch != null) {
                         return batch;
                     }
@@ -190,7 +193,7 @@ final class PushWay implements StreamReader.Way {
         }
     }
 
-    /** The next batch, or null if there is no new record. */
+    /** Returns the next batch, or null if there is no new record. */
     private Batch look() throws IOException {
         for (int i = 0; i < parts.size(); i++) {
             Part p = parts.get(turn);
@@ -205,9 +208,9 @@ final class PushWay implements StreamReader.Way {
 
     private Batch lookAt(Part p) throws IOException {
         Segment s = p.segment;
-        // Each round goes to another object. More rounds than objects are needed only if the memory
-        // changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
-        // sleep.
+        // Each round reads another object. More rounds than objects are needed only if the memory
+        // changes meanwhile. In that case the bell rings, so a reader that finds no record does not
+        // go to sleep.
         for (int round = 0; round < s.objects() + 2; round++) {
             long begun = s.begun();
             if (Long.compareUnsigned(p.object, begun) >= 0) {
@@ -270,7 +273,8 @@ final class PushWay implements StreamReader.Way {
             if (Long.compareUnsigned(p.object + 1, begun) >= 0) {
                 return null;
             }
-            // Begun was read before the object, so the object is complete, and all of it was read.
+            // The number of begun objects was read before the object, so the object is complete,
+            // and all of it was read.
             synchronized (this) {
                 if (reader.options.manual) {
                     p.held.add(new long[] {p.object, p.offset});
@@ -366,7 +370,8 @@ final class PushWay implements StreamReader.Way {
         @Override
         void letGo() throws IOException {
             if (!reader.options.skip && !part.segment.valid(object)) {
-                // these count as missed; earlier missed records were already counted
+                // These records will be reported as missed. Records that were missed before them
+                // are already reported.
                 reader.read(part.number, offset());
                 throw new OverrunException();
             }

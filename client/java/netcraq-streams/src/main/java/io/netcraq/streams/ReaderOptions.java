@@ -9,22 +9,24 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
 
-/** Options of a reader: {@code ReaderOptions.of("orders").consumer("billing")}. */
+/** The options of a reader, for example {@code ReaderOptions.of("orders").consumer("billing")}. */
 public final class ReaderOptions implements Serializable {
     /** The way to get records. */
     public enum Mode {
         /**
-         * Reads from the node's memory, which is mapped. It needs the same machine and a Unix
-         * socket.
+         * The reader maps the node's memory. It must be on the same machine and use a Unix socket.
          */
         PUSH,
-        /** Reads by requests, from anywhere with access to the node API. */
+        /** The reader sends requests. It can be on any machine with access to the node API. */
         PULL
     }
 
-    /** The position at which a reader begins if it has none. */
+    /** The position at which a reader begins if it has no position yet. */
     public enum From {
-        /** The last position of the consumer of this name, otherwise as EARLIEST. */
+        /**
+         * The last position of the consumer with this name. If there is none, it is the same as
+         * EARLIEST.
+         */
         KNOWN(""),
         /** The oldest existing record. */
         EARLIEST("earliest"),
@@ -58,12 +60,12 @@ public final class ReaderOptions implements Serializable {
         this.stream = Objects.requireNonNull(stream);
     }
 
-    /** Options to read a stream of this name. */
+    /** Returns options to read the stream with this name. */
     public static ReaderOptions of(String stream) {
         return new ReaderOptions(stream);
     }
 
-    /** An independent copy. */
+    /** Returns an independent copy. */
     public ReaderOptions copy() {
         ReaderOptions o = new ReaderOptions(stream);
         o.socket = socket;
@@ -81,13 +83,14 @@ public final class ReaderOptions implements Serializable {
         return o;
     }
 
-    /** The stream's name. */
+    /** Returns the stream's name. */
     public String stream() {
         return stream;
     }
 
     /**
-     * The address of the node's server: a path, or "tcp://HOST:PORT", with which only pull works.
+     * Sets the address of the node's server. It is a path, or "tcp://HOST:PORT". Over TCP, only
+     * pull works.
      */
     public ReaderOptions socket(String where) {
         socket = Objects.requireNonNull(where);
@@ -95,9 +98,9 @@ public final class ReaderOptions implements Serializable {
     }
 
     /**
-     * The address of the node's server: as given, otherwise $NETCRAQ_NODE_SOCKET, otherwise the
-     * socket of a running {@code netcraq dev} in $XDG_RUNTIME_DIR, otherwise
-     * /run/netcraq/node.sock.
+     * Returns the address of the node's server. It is the address that was set, otherwise
+     * $NETCRAQ_NODE_SOCKET, otherwise the socket of a running {@code netcraq dev} in
+     * $XDG_RUNTIME_DIR, otherwise /run/netcraq/node.sock.
      */
     public String socket() {
         if (!socket.isEmpty()) {
@@ -114,46 +117,46 @@ public final class ReaderOptions implements Serializable {
         return "/run/netcraq/node.sock";
     }
 
-    /** The stream's namespace. Default: the program's own. */
+    /** Sets the stream's namespace. The default is the program's own namespace. */
     public ReaderOptions namespace(String name) {
         namespace = Objects.requireNonNull(name);
         return this;
     }
 
-    /** The stream's namespace, "" for the program's own. */
+    /** Returns the stream's namespace, or "" for the program's own namespace. */
     public String namespace() {
         return namespace;
     }
 
     /**
-     * The consumer's name. The node remembers its position, and keeps its unread records for some
-     * time after it has gone.
+     * Sets the consumer's name. The node remembers the position of a named consumer, and keeps its
+     * unread records for some time after it has disconnected.
      */
     public ReaderOptions consumer(String name) {
         consumer = Objects.requireNonNull(name);
         return this;
     }
 
-    /** The consumer's name, "" if it has none. */
+    /** Returns the consumer's name, or "" if it has none. */
     public String consumer() {
         return consumer;
     }
 
-    /** The partitions to read. None: all. */
+    /** Sets the partitions to read. Without partitions, the reader reads all of them. */
     public ReaderOptions partitions(int... which) {
         partitions = which.clone();
         return this;
     }
 
-    /** The position at which to begin. */
+    /** Sets the position at which to begin. */
     public ReaderOptions from(From where) {
         from = Objects.requireNonNull(where);
         return this;
     }
 
     /**
-     * Offsets at which to begin, by partition, with the incarnation that they belong to. Other
-     * partitions are not read.
+     * Sets the offsets at which to begin, by partition. The incarnation must be that of the stream
+     * to which the offsets belong. Other partitions are not read.
      */
     public ReaderOptions offsets(Map<Integer, Long> where, String ofIncarnation) {
         offsets = new TreeMap<>(where);
@@ -162,21 +165,22 @@ public final class ReaderOptions implements Serializable {
         return this;
     }
 
-    /** Push or pull. */
+    /** Sets the mode, which is push or pull. */
     public ReaderOptions mode(Mode how) {
         mode = Objects.requireNonNull(how);
         return this;
     }
 
-    /** Bounds a batch read by pull. 0: the server's bound. */
+    /** Bounds the size of a batch that is read by pull. 0 means the server's bound. */
     public ReaderOptions batchBytes(int most) {
         batchBytes = most;
         return this;
     }
 
     /**
-     * Makes the node move a slow reader on instead of waiting for it. By push, records are then
-     * copied, because they may be overwritten while they are read.
+     * Makes the node overwrite records that a slow reader has not read yet, instead of waiting for
+     * the reader. By push, such a reader copies records, because they may be overwritten while they
+     * are read.
      */
     public ReaderOptions skip(boolean yes) {
         skip = yes;
@@ -192,7 +196,7 @@ public final class ReaderOptions implements Serializable {
         return this;
     }
 
-    /** Time to retry opening while the server is not available. */
+    /** Sets how long opening is retried while the server is not available. */
     public ReaderOptions openTimeout(Duration most) {
         openTimeout = Objects.requireNonNull(most);
         return this;

@@ -8,8 +8,8 @@ import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 
 /**
- * A partition's memory, for reading: docs/streams.md, "The segment". It is unmapped when nothing
- * refers to it, so reading a record too late does not crash the program.
+ * The memory of a partition, for reading (docs/streams.md, "The segment"). It is unmapped when no
+ * object refers to it, so reading a record too late does not crash the program.
  */
 final class Segment {
     static final int HEADER_BYTES = 4096;
@@ -30,7 +30,7 @@ final class Segment {
     private final int objects;
     private final int objectsOfPiece;
 
-    /** Maps a file that should be a segment. Its content is not trusted. */
+    /** Maps a file that should be a segment. Everything that is read from it is checked. */
     Segment(FileChannel file, long bytes) throws IOException {
         if (bytes < HEADER_BYTES || file.size() < bytes) {
             throw new GarbageException("a segment that is shorter than it is said to be");
@@ -66,43 +66,52 @@ final class Segment {
         return file.map(FileChannel.MapMode.READ_ONLY, at, bytes).order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    /** The maximum number of bytes of records in an object. */
+    /** Returns the maximum number of bytes of records in an object. */
     int room() {
         return objectBytes - OBJECT_HEADER_BYTES;
     }
 
-    /** The number of objects in the ring. */
+    /** Returns the number of objects in the ring. */
     int objects() {
         return objects;
     }
 
-    /** The number of objects ever begun. All but the newest are complete. */
+    /**
+     * Returns the number of objects that were ever begun. All objects but the newest one are
+     * complete.
+     */
     long begun() {
         return Words.word(header, BEGUN);
     }
 
-    /** The memory that contains an object. */
+    /** Returns the memory that contains an object. */
     ByteBuffer piece(long number) {
         return pieces[(int) Long.remainderUnsigned(number, objects) / objectsOfPiece];
     }
 
-    /** The position of an object in that memory. */
+    /** Returns the position of an object in the memory that {@link #piece} returns. */
     int place(long number) {
         return (int) Long.remainderUnsigned(number, objects) % objectsOfPiece * objectBytes;
     }
 
-    /** Whether an object exists, and everything read from it so far was its own data. */
+    /**
+     * Returns whether an object exists, and everything that was read from it so far was its own
+     * data.
+     */
     boolean valid(long number) {
         Words.afterReading();
         return Words.word(piece(number), place(number) + NUMBER) == number;
     }
 
-    /** The offset of an object's first record. */
+    /** Returns the offset of an object's first record. */
     long first(long number) {
         return Words.word(piece(number), place(number) + FIRST);
     }
 
-    /** The number of bytes of records (upper half) and the number of records (lower half) of an object. */
+    /**
+     * Returns the number of bytes of records (upper half) and the number of records (lower half) of
+     * an object.
+     */
     long state(long number) {
         return Words.word(piece(number), place(number) + STATE);
     }

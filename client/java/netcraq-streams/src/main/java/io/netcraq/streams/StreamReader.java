@@ -23,8 +23,8 @@ import java.util.NoSuchElementException;
  * }
  * }</pre>
   *
-  * Only one thread may use it, except for {@link #wakeUp} and {@link #done}. If the server ends or is
-  * killed, the reader connects again and continues where it was.
+  * Only one thread may use it, except for {@link #wakeUp} and {@link #done}. If the server ends or
+ * is killed, the reader connects again and continues at the next record.
   */
 public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     private static final long FIRST_PAUSE_MILLIS = 10;
@@ -33,18 +33,23 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     final ReaderOptions options;
     String incarnation;
 
-    private final Map<Integer, Long> next = new HashMap<>(); // offset at which each partition continues
-    private final Map<Integer, Long> done = new HashMap<>(); // offset before which records may be dropped
+    // offset of the next record to read, by partition
+    private final Map<Integer, Long> next = new HashMap<>();
+    // offset before which the node may drop records, by partition
+    private final Map<Integer, Long> done = new HashMap<>();
     private volatile Way way; // only the reader's thread writes it
     private volatile boolean woken;
     private volatile boolean closed;
     private Batch last;
 
-    /** A way to get records. After a temporary error it ends, and is started again. */
+    /**
+     * A way to get records, which is push or pull. After a temporary error, the reader makes a new
+     * way.
+     */
     interface Way {
         /**
-         * The next batch. Null: no batch came before the deadline (of System.nanoTime), or the
-         * reader was woken.
+         * Returns the next batch. Returns null if no batch came before the deadline (on the clock
+         * of System.nanoTime), or if the reader was woken.
          */
         Batch read(long deadline) throws IOException;
 
@@ -119,16 +124,16 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * Returns the next batch, for which it waits without a limit. Releases the previous batch.
-     * Null: the reader was woken.
+     * Releases the previous batch, and returns the next batch. Waits for a batch without a time
+     * limit. Returns null if the reader was woken.
      */
     public Batch next() throws IOException {
         return next(Duration.ofDays(3650));
     }
 
     /**
-     * Returns the next batch, and releases the previous batch. Null: there was none in time, or the
-     * reader was woken.
+     * Releases the previous batch, and returns the next batch. Returns null if there was no batch
+     * in time, or if the reader was woken.
      *
      * @throws OverrunException if the previous batch was overwritten while it was read
      * @throws NodeException if the server has refused the request
@@ -171,8 +176,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * Makes a waiting {@link #next}, otherwise the next call of it, return without a batch. Any
-     * thread may call it.
+     * Makes {@link #next} return without a batch. If no thread is waiting in {@link #next}, this
+     * applies to its next call. Any thread may call this method.
      */
     public void wakeUp() {
         woken = true;
@@ -188,7 +193,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
 
     /**
      * Declares, with {@code manual} options, that all records of a partition before an offset are
-     * done. The reader must have returned them. Any thread may call it.
+     * done. The reader must have returned these records. Any thread may call this method.
      */
     public void done(int partition, long offset) {
         synchronized (this) {
@@ -206,8 +211,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * Closes the reader. Its records are released; the node keeps those of a named consumer for
-     * some time.
+     * Closes the reader and releases its records. The node keeps the unread records of a named
+     * consumer for some time.
      */
     @Override
     public void close() {
@@ -227,8 +232,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * The batches, without an end. Errors are UncheckedIOExceptions. The iteration ends when the
-     * reader is woken.
+     * Iterates over the batches without an end. Errors are UncheckedIOExceptions. The iteration
+     * ends only when the reader is woken.
      */
     @Override
     public Iterator<Batch> iterator() {
@@ -259,29 +264,30 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         };
     }
 
-    /** The incarnation of the stream. */
+    /** Returns the incarnation of the stream. */
     public String incarnation() {
         return incarnation;
     }
 
-    /** The offset at which a partition continues; null if unknown. */
+    /** Returns the offset of the next record to read in a partition, or null if it is not known. */
     synchronized Long nextOffset(int partition) {
         return next.get(partition);
     }
 
-    /** The offset after the last record that the node may drop. */
+    /** Returns the offset after the last record that the node may drop. */
     synchronized Long doneOffset(int partition) {
         return done.get(partition);
     }
 
-    /** The partitions whose next offset is known. */
+    /** Returns the partitions whose next offset is known. */
     synchronized int[] known() {
         return next.keySet().stream().mapToInt(Integer::intValue).sorted().toArray();
     }
 
     /**
-     * Notes the position at which a partition begins, according to the node. Records missed earlier
-     * must still be reported with a batch, even if that batch comes over another connection.
+     * Records the position at which the reading of a partition begins, according to the node.
+     * {@code missed} counts records that were lost before that. They must be reported with a batch,
+     * even if that batch comes over another connection.
      */
     synchronized void beginsAt(int partition, long offset, long missed) throws GarbageException {
         if (missed < 0 || missed > offset) {
@@ -292,7 +298,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * Notes that everything before an offset was read. The reader continues there after any error.
+     * Records that all records before an offset were read. After any error, the reader continues
+     * there.
      */
     synchronized void read(int partition, long offset) {
         next.put(partition, offset);
@@ -301,7 +308,10 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** The number of records between the reader's position and the offset at which it continues. */
+    /**
+     * Returns the number of records between the reader's position and the offset at which it
+     * continues.
+     */
     synchronized long missed(int partition, long offset) {
         return Math.max(0, offset - next.getOrDefault(partition, offset));
     }

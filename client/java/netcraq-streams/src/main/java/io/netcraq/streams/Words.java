@@ -6,7 +6,10 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
-/** Words and half words in shared memory: little-endian and aligned. Each access is atomic. */
+/**
+ * Reads and writes words and half words in shared memory, which are little-endian and aligned. Each
+ * access is atomic.
+ */
 final class Words {
     private static final VarHandle WORD =
             MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
@@ -19,7 +22,7 @@ final class Words {
         return (long) WORD.getAcquire(b, at);
     }
 
-    /** Reads a word. The read is not ordered before the thread's earlier writes. */
+    /** Reads a word. The read happens after the thread's earlier writes. */
     static long wordNow(ByteBuffer b, int at) {
         return (long) WORD.getVolatile(b, at);
     }
@@ -44,7 +47,7 @@ final class Words {
         int unused = (int) HALF.getAndAdd(b, at, more);
     }
 
-    /** Later reads are not ordered before earlier reads. */
+    /** Makes sure that later reads happen after earlier reads. */
     static void afterReading() {
         VarHandle.acquireFence();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * Reads the streams of a node's server (netcraq-streams). {@link io.netcraq.streams.StreamReader} is
- * where a program begins.
+ * The library netcraq-streams reads the streams of a node's server. Programs begin with {@link
+ * io.netcraq.streams.StreamReader}.
  */
 package io.netcraq.streams;

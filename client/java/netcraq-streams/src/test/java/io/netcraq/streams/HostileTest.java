@@ -55,7 +55,7 @@ class HostileTest {
     private int promised = 2;
     private String partitions;
 
-    /** Valid memory: an object of two records, "ab" and "cd". */
+    /** Makes valid memory, which has an object with the records "ab" and "cd". */
     @BeforeEach
     void make() {
         segment = ByteBuffer.allocate(SEGMENT).order(ByteOrder.LITTLE_ENDIAN);
@@ -72,7 +72,7 @@ class HostileTest {
         cursor.put(0, "NCCUR001".getBytes(StandardCharsets.US_ASCII)).putInt(8, 1);
     }
 
-    /** Serves a subscription with this memory, and reads until no more records come. */
+    /** Serves a subscription with the test's memory, and reads until no more records come. */
     private List<String> read() throws IOException {
         List<String> got = new ArrayList<>();
         Path socket = folder.resolve("s");
@@ -110,9 +110,9 @@ class HostileTest {
             FileDescriptor[] files = {a.getFD(), b.getFD(), b.getFD()};
             s.setOutboundFileDescriptors(Arrays.copyOf(files, promised));
             s.getOutputStream().write(answer.getBytes(StandardCharsets.UTF_8));
-            in.readLine(); // until the reader has disconnected
+            in.readLine(); // this waits until the reader has disconnected
         } catch (IOException e) {
-            return; // it has disconnected
+            return; // the reader has disconnected
         }
     }
 
@@ -207,7 +207,7 @@ class HostileTest {
         assertTrue(refused > 8 && refused < 80, refused + " were refused");
     }
 
-    /** The other side is not a node's server. */
+    /** Tests readers when the other side is not a node's server. */
     @ParameterizedTest
     @ValueSource(strings = {"HTTP/1.1 400 Bad Request\n", "[]\n", "7\n", "\n", "{\"id\":1,\"data\":7}\n"})
     void anotherProtocol(String text) throws IOException {

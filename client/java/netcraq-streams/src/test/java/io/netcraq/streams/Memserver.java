@@ -17,12 +17,12 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * The real server, over a store in memory (nodeapi/internal/memserver), with a folder in which
- * streams survive it. $NETCRAQ_MEMSERVER is the path of the command; make test-java builds it and
- * sets the variable.
+ * The real server with a store in memory (nodeapi/internal/memserver). It has a folder, so its
+ * streams survive the end of the server. $NETCRAQ_MEMSERVER is the path of the command. The target
+ * test-java of make builds the command and sets the variable.
  */
 public final class Memserver implements AutoCloseable {
-    /** Longer than any operation takes on a busy machine. */
+    /** A time limit that is longer than any operation takes on a busy machine. */
     public static final Duration PATIENCE = Duration.ofSeconds(60);
 
     private final String command = System.getenv("NETCRAQ_MEMSERVER");
@@ -44,12 +44,12 @@ public final class Memserver implements AutoCloseable {
         }
     }
 
-    /** The address of its Unix socket. */
+    /** Returns the address of the server's Unix socket. */
     public String socket() {
         return folder.resolve("s").toString();
     }
 
-    /** Its TCP address. */
+    /** Returns the server's TCP address. */
     public String tcp() {
         return tcp;
     }
@@ -74,7 +74,7 @@ public final class Memserver implements AutoCloseable {
     /** Kills the server, as kill -9 does. */
     public void kill() throws IOException {
         try {
-            if (process != null) { // it was started
+            if (process != null) { // the server was started
                 process.destroyForcibly().waitFor();
             }
         } catch (InterruptedException e) {
@@ -83,7 +83,7 @@ public final class Memserver implements AutoCloseable {
         Files.deleteIfExists(Path.of(socket()));
     }
 
-    /** A separate connection, for one request at a time. */
+    /** Returns a separate connection, for one request at a time. */
     public NodeConnection connect() throws IOException {
         return NodeConnection.connect(socket(), PATIENCE);
     }
@@ -97,14 +97,16 @@ public final class Memserver implements AutoCloseable {
         }
     }
 
-    /** Appends all the records, and returns the offset of the first. */
+    /** Appends all the records, and returns the offset of the first record. */
     public long append(String stream, int partition, String... records) throws IOException {
         try (NodeConnection c = connect()) {
             return append(c, stream, partition, List.of(records), PATIENCE);
         }
     }
 
-    /** The same on an existing connection. It retries records that were not appended. */
+    /**
+     * Appends all the records on an existing connection. It retries records that were not appended.
+     */
     public static long append(NodeConnection c, String stream, int partition, List<String> records, Duration patience)
             throws IOException {
         long first = -1;
@@ -120,7 +122,7 @@ public final class Memserver implements AutoCloseable {
         return first;
     }
 
-    /** The offset of a partition's next record. */
+    /** Returns the offset of a partition's next record. */
     public long next(String stream, int partition) throws IOException {
         try (NodeConnection c = connect()) {
             return c.describe("", stream, PATIENCE).path("partitions").path(partition).path("next").asLong();

@@ -34,7 +34,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** The reader, by push and by pull, with the real server. */
+/** Tests the reader, by push and by pull, with the real server. */
 @Timeout(120)
 class StreamReaderTest {
     private Memserver server;
@@ -53,7 +53,10 @@ class StreamReaderTest {
         return ReaderOptions.of("s").socket(server.socket()).mode(mode);
     }
 
-    /** Reads so many records of partition 0, with consecutive offsets. */
+    /**
+     * Reads the given number of records of partition 0, and checks that their offsets are
+     * consecutive.
+     */
     private static List<String> take(StreamReader reader, int many, long first) throws IOException {
         List<String> out = new ArrayList<>();
         while (out.size() < many) {
@@ -142,8 +145,8 @@ class StreamReaderTest {
     }
 
     /**
-     * There are many times as many records as fit into the ring. None is lost, because the server
-     * waits for the reader.
+     * There are many times as many records as fit into the ring. No record is lost, because the
+     * server waits for the reader.
      */
     @ParameterizedTest
     @EnumSource
@@ -179,7 +182,7 @@ class StreamReaderTest {
                     total++;
                 }
                 batch.release();
-                if (++batches == 20) { // stop here; another reader of the same name continues
+                if (++batches == 20) { // stop here; another reader with the same name continues
                     reader.close();
                     reader = StreamReader.open(options(mode).consumer("me"));
                 }
@@ -205,7 +208,9 @@ class StreamReaderTest {
                 server.append("s", 1, "x" + round);
                 int kill = round;
                 CompletableFuture<Void> killer = beside(() -> {
-                    if (kill % 2 == 0) { // kill while the reader waits; otherwise before it reads
+                    if (kill % 2 == 0) {
+                        // in this case, kill the server while the reader waits; otherwise before it
+                        // reads
                         Thread.sleep(50);
                     }
                     server.kill();
@@ -253,7 +258,8 @@ class StreamReaderTest {
             assertEquals(19, batch.missed());
             assertEquals(28, batch.offset());
             assertEquals(server.next("s", 0), batch.next());
-            for (int i = 0; i < 20; i++) { // the reader has a copy
+            for (int i = 0; i < 20; i++) {
+                // the reader has a copy of the record, so these records may overwrite it
                 server.append("s", 0, "y".repeat(400));
             }
             assertEquals(one[0], batch.get(0).text());
@@ -262,8 +268,8 @@ class StreamReaderTest {
     }
 
     /**
-     * The first batch of a named consumer reports what it missed, even if earlier readers of its
-     * name had no batch.
+     * The first batch of a named consumer reports how many records the consumer missed, even if
+     * earlier readers with the same name got no batch.
      */
     @ParameterizedTest
     @CsvSource({"PUSH,false", "PUSH,true", "PULL,false", "PULL,true"})
@@ -287,7 +293,7 @@ class StreamReaderTest {
             assertNull(reader.next(Duration.ofMillis(50))); // this releases the previous batch
             reader.done(0, 21);
         }
-        // missed records that were reported are not reported again
+        // missed records are reported only once
         try (StreamReader reader = StreamReader.open(options)) {
             server.append("s", 0, "y");
             assertEquals(List.of("y"), take(reader, 1, 21));
@@ -350,8 +356,8 @@ class StreamReaderTest {
     }
 
     /**
-     * Records that are not done stay in the ring, also for the next reader of the name. This reader
-     * gets each once.
+     * Records that are not declared as done stay in the ring, also for the next reader with the
+     * same name. That reader gets each of these records once.
      */
     @ParameterizedTest
     @EnumSource
@@ -438,12 +444,14 @@ class StreamReaderTest {
         starter.get(60, TimeUnit.SECONDS);
     }
 
-    /** After close no descriptor is left, and no memory once nothing refers to it. */
+    /**
+     * After close, no file descriptor is open. The memory is unmapped when no object refers to it.
+     */
     @Test
     void leaksNothing() throws Exception {
         server.open("s", "{\"partitions\":4}");
         server.append("s", 0, "x");
-        for (Mode mode : Mode.values()) { // load everything that stays loaded
+        for (Mode mode : Mode.values()) { // this loads everything that stays loaded
             StreamReader.open(options(mode)).close();
         }
         List<String> before = descriptors();
@@ -452,7 +460,7 @@ class StreamReaderTest {
                 assertNotNull(reader.next(Memserver.PATIENCE));
             }
         }
-        int most = before.size() + 3; // some descriptors of the virtual machine itself
+        int most = before.size() + 3; // the virtual machine itself may open some file descriptors
         until(() -> "the descriptors to be closed: " + descriptors() + ", before: " + before,
                 () -> descriptors().size() <= most);
         until("the memory to be unmapped", () -> {
@@ -463,14 +471,15 @@ class StreamReaderTest {
                 .noneMatch(t -> t.getName().equals("netcraq-stream")));
     }
 
-    /** The open descriptors of this process. */
+    /** Returns the open file descriptors of this process. */
     private static List<String> descriptors() {
         List<String> out = new ArrayList<>();
         for (File f : new File("/proc/self/fd").listFiles()) {
             try {
                 out.add(Files.readSymbolicLink(f.toPath()).toString());
             } catch (IOException e) {
-                continue; // the descriptor of this listing, or one that was closed meanwhile
+                // this is the file descriptor of this listing, or one that was closed meanwhile
+                continue;
             }
         }
         return out;
