@@ -23,8 +23,8 @@ import (
 // connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
 
-// contents is what the worker knows to be in the switch. The worker reads it anew after each load of
-// the program and in each connection (load), and then replaces it as a whole. So whatever belongs
+// contents is what the worker knows to be in the switch. The worker reads it again after each load
+// of the program and in each connection (load), and then replaces it as a whole. So whatever belongs
 // here never outlives the switch's content.
 type contents struct {
 	loadedAt int                              // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again

@@ -20,8 +20,8 @@ func NewLimits() *Limits {
 }
 
 // throttle bounds how many requests are under way at the same time. If they come too late, more at
-// the same time would only make each later still, so each late one halves the bound. Each one in time
-// raises it by one.
+// the same time would only make each later still, so each late one halves the bound. Each one in
+// time raises it by one.
 type throttle struct {
 	places chan struct{} // one for each request that may begin
 

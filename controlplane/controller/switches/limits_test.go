@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestThrottle: each late request halves the number of those that may be under way, down to one, and
-// each one in time raises it by one, up to the most.
+// TestThrottle: each late request halves the number of those that may be under way, down to one.
+// Each one in time raises it by one, up to the most.
 func TestThrottle(t *testing.T) {
 	throttle := newThrottle(8)
 	begin := func(n int) {
