@@ -347,9 +347,9 @@ func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, 
 	for _, k := range of {
 		keys = append(keys, entry(k))
 	}
-	stream := d.state.Stream
+	in := d.in
 	d.Submit(func(ctx context.Context) {
-		err := d.ReadIn(ctx, stream)
+		err := d.ReadIn(ctx, in)
 		if err == nil {
 			err = d.WriteKeys(ctx, insert, keys)
 		}

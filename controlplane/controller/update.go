@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -171,7 +172,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(),
+			ch = c.newChain(topo, i, spaces[i], chain.Options{Switches: n.switches(),
 				Made: c.now(), PriorLeaseBound: c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
@@ -202,9 +203,9 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 				m.SwitchDown(c.now(), d.Spec.Name)
 			}
 		}
-		ct := n.topo.Chain(ch.topo.Name)
 		var o chain.Options
-		want(&o, ct)
+		isThis := func(ct *topology.Chain) bool { return ct.Name == ch.topo.Name }
+		want(&o, n.topo, slices.IndexFunc(n.topo.Chains, isThis))
 		m.Want(o)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}
@@ -265,12 +266,12 @@ func (c *Controller) realign() {
 // lookAgain reads a switch's content again and reports it to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
-		stream, reports, err := d.ReadChains(ctx)
+		in, reports, err := d.ReadChains(ctx)
 		if err != nil { // a lost switch reports when it is back
 			return
 		}
 		c.post(func() {
-			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.state.Stream != stream {
+			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.in != in {
 				return
 			}
 			for _, ch := range c.net().chains {
@@ -304,9 +305,8 @@ func (c *Controller) removeChain(ch *chainState) {
 // any.
 func (c *Controller) release() bool {
 	n := c.net()
-	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
-		return n.left[d.Spec.Name] && !n.needs(d.Spec.Name)
-	}) {
+	unneeded := func(sw string) bool { return n.left[sw] && n.byName[sw] != nil && !n.needs(sw) }
+	if c.deposed != "" || !slices.ContainsFunc(slices.Collect(maps.Keys(n.left)), unneeded) {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
