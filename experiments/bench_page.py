@@ -46,7 +46,6 @@ BENCHES: dict[str, MadeOf] = {
     "bench": lambda b, r: [b.table(r["rows"], bits) for bits in sorted({row["bits"] for row in r["rows"]})],
     "bench-arrow": measured,
     "bench-clients": lambda b, r: [b.table(r["clients"])],
-    "bench-controller": lambda b, r: [b.table(r["rounds"])],
     "bench-cores": lambda b, r: [b.table(r["turns"])],
     "bench-etcd": lambda b, r: [columns(b.judge(r))],
     "bench-nodeapi": doors,

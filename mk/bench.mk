@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Benchmarks. Each prints a table and writes its results to out/.
 
-BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-controller bench-streams bench-arrow bench-pipelets
+BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
 bench: build ## measure the switch, and BMv2: round trips, queries a second
 	@$(SUDO) $(PYTHON) experiments/bench.py
@@ -47,10 +47,6 @@ bench-clients: build ### measure what a request costs a client in Python and Go
 
 bench-cores: build ### measure two clients on two CPUs beside one
 	@$(SUDO) $(PYTHON) experiments/bench_cores.py
-
-bench-controller: build ### measure one controller against 10, 100 and 1,000 switches
-	$(call compile,bin/,experiments/cmd/netcraq-bench-controller)
-	@$(PYTHON) experiments/bench_controller.py $(if $(QUICK),--quick)
 
 bench-nodeapi: deps ### measure the node API beside gRPC
 	$(call compile,bin/,experiments/cmd/netcraq-doors)

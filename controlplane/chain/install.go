@@ -144,8 +144,8 @@ func (m *Machine) sinceIn(c Config) map[string]uint16 {
 // not in c, and earlier members that have not been fenced yet.
 func (m *Machine) leavers(c Config) []string {
 	var out []string
-	for _, s := range m.inOrder(slices.AppendSeq(slices.Clone(m.cfg.Members), maps.Keys(m.fence))) {
-		if !c.IsMember(s) {
+	for _, s := range m.o.Switches {
+		if (m.cfg.IsMember(s) || m.fence[s]) && !c.IsMember(s) {
 			out = append(out, s)
 		}
 	}
@@ -224,7 +224,6 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 			v.installs, v.failed, v.partAt = 0, false, 0
 			v.everAcked = same && v.everAcked && m.has(s)
 		}
-		m.attendAll()
 		m.event("chain.installing", "", "%v", m.cfg)
 	}
 	m.step(now)
@@ -280,7 +279,6 @@ func (m *Machine) Installed(now Time, sw string, seq uint64, err error) {
 		return
 	}
 	v.installs = 0
-	m.attend(sw)
 	if err != nil {
 		if !v.failed {
 			m.event("switch.refused", sw, "%v; trying again", err)
@@ -337,7 +335,6 @@ func (m *Machine) step(now Time) {
 	}
 	m.rejoin(now)
 	m.sendLeases(now)
-	m.attendedTo()
 	m.enter(now)
 	m.check()
 }
@@ -350,13 +347,12 @@ func (m *Machine) advance(now Time) {
 		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 		return
 	}
-	near := m.near()
-	for _, s := range near {
+	for _, s := range m.o.Switches {
 		if v := m.view[s]; v.failed && m.has(s) {
 			m.install(now, s) // the switch has its chain_config entry, but refused another part
 		}
 	}
-	for _, s := range near {
+	for _, s := range m.o.Switches {
 		if !m.fence[s] {
 			continue
 		}
@@ -379,7 +375,7 @@ func (m *Machine) advance(now Time) {
 	}
 	if len(m.fence) > 0 {
 		var names []string
-		for _, s := range near {
+		for _, s := range m.o.Switches {
 			if m.fence[s] {
 				names = append(names, s)
 			}
@@ -389,7 +385,7 @@ func (m *Machine) advance(now Time) {
 	}
 	m.fenceMax = 0
 	m.enter(now)
-	for _, s := range near {
+	for _, s := range m.o.Switches {
 		if !m.cfg.IsMember(s) && s != m.cfg.Shadow && !m.has(s) {
 			m.install(now, s) // the chain does not wait for these switches
 		}

@@ -84,6 +84,7 @@ const keptLeases = 64
 // before a restart.
 func (l *leaseView) connected(now Time) {
 	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
+	l.probeAt = now + probeEvery
 	l.renew(now)
 	l.answered()
 }
@@ -123,7 +124,7 @@ func (m *Machine) leases(sw string) bool {
 		!m.fence[sw] && !m.leaving(sw) && !v.lost
 }
 
-// probeEvery is Options.ProbeEvery unless it is given.
+// probeEvery is how often a switch that gets no lease is asked for its state.
 const probeEvery = time.Second
 
 // probes reports whether the machine sends LEASEs of duration 0 to a switch that gets no lease. It
@@ -146,24 +147,22 @@ func (m *Machine) leaving(sw string) bool {
 // sendLeases renews leases that are due, and probes joiners. A LEASE names the epoch that the
 // switch last acknowledged.
 func (m *Machine) sendLeases(now Time) {
-	for _, s := range m.cfg.Members {
+	for _, s := range m.o.Switches {
 		if l := &m.view[s].lease; m.leases(s) && now >= l.next && l.askedAt > 0 {
 			m.took(now, now-l.askedAt, m.o.ShortLease)
 		}
 	}
-	for _, s := range m.near(m.dueProbes(now)...) {
+	for _, s := range m.o.Switches {
 		v := m.view[s]
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
-			delete(m.tested, s)
 			if v.tested = asks; asks { // LEASEs that were sent before the test prove nothing
-				m.tested[s] = true
 				l.answered()
 				l.renew(now)
 			}
 		}
 		if m.probes(s) && now >= l.probeAt {
-			l.probeAt = now + m.o.ProbeEvery
+			l.probeAt = now + probeEvery
 			m.do(Lease{Switch: s, Number: l.numbered(), Epoch: v.acks.Epoch})
 		}
 		if !v.tested && !m.leases(s) || now < l.next {

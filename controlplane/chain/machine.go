@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -58,10 +57,6 @@ type Options struct {
 	// Length is how many members the chain should have, if another program chooses them. If 0, the
 	// chain should have all members that the operator has named.
 	Length int
-	// ProbeEvery is how often a switch that gets no lease is asked for its state, and ProbeFirst is
-	// when it is asked first after it has connected; 0: a second, and ProbeEvery. The machine of
-	// each chain asks, so where there are many chains each may ask less often.
-	ProbeEvery, ProbeFirst time.Duration
 	// EpochFloor is an exclusive lower bound of the chain's first epoch. Slots that the chain now
 	// owns may hold versions with epochs up to EpochFloor.
 	EpochFloor uint16
@@ -76,7 +71,6 @@ type Report struct {
 
 // view is what the machine knows about one switch.
 type view struct {
-	place  int  // in Options.Switches
 	up     bool // the switch is connected and SwitchUp was called
 	downAt Time // when the connection was last lost; valid while up is false
 	quick  bool // leases were short when the connection was lost
@@ -103,17 +97,12 @@ type view struct {
 	leaving   bool   // the switch is leaving the network, and the chain must continue without it
 	refused   string // why the last attempt to bring the switch in failed; an event reports each reason once
 	lease     leaseView
-	probeDue  Time // when it may have to be probed, by the queue of probes
 }
 
 // Machine is one chain. Its fields together determine its phase (phase.go); check asserts that.
 type Machine struct {
 	o    Options
 	view map[string]*view // its keys are exactly the switches of o.Switches
-	// attended holds the switches that may lack their part, tested those with view.tested, and
-	// keyed those with view.keys. probesDue says when switches may have to be probed.
-	attended, tested, keyed map[string]bool
-	probesDue               probeQueue
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
 	// controller has never given a switch a part of a later configuration. While decided is false,
@@ -193,14 +182,11 @@ type Machine struct {
 
 // New makes the machine of a chain.
 func New(o Options) *Machine {
-	o.ProbeEvery = cmp.Or(o.ProbeEvery, probeEvery)
-	m := &Machine{o: o, view: map[string]*view{}, attended: map[string]bool{}, tested: map[string]bool{},
-		keyed: map[string]bool{}, unjudged: map[string]bool{}, fence: map[string]bool{},
+	m := &Machine{o: o, view: map[string]*view{}, unjudged: map[string]bool{}, fence: map[string]bool{},
 		ops: map[OpID]*keyOp{}, saving: map[uint64]OpID{}, since: map[string]uint16{},
 		back: rejoin.New(o.Rejoin), pace: pace{o.Made + o.ShortAfter, o.ShortAfter}}
-	for i, s := range o.Switches {
+	for _, s := range o.Switches {
 		m.view[s] = m.newView()
-		m.view[s].place = i
 	}
 	if r := o.Record; r != nil {
 		m.decided, m.cfg, m.installed, m.blank = true, r.Config, r.Installed && len(r.Fence) == 0, r.Blank
@@ -255,7 +241,9 @@ func (m *Machine) KnowsKeys() { m.knowsKeys = true }
 func (m *Machine) holdsData() bool { return !m.blank && m.holdsKeys() }
 
 func (m *Machine) holdsKeys() bool {
-	return m.keys > 0 || !m.knowsKeys && len(m.keyed) > 0
+	return m.keys > 0 || !m.knowsKeys && slices.ContainsFunc(m.o.Switches, func(s string) bool {
+		return m.view[s].keys > 0
+	})
 }
 
 // SwitchUp reports that a switch is connected, this controller is its primary, the program runs,
@@ -267,18 +255,12 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
 	v.partAt, v.stopped = 0, false
-	if delete(m.keyed, sw); v.keys > 0 {
-		m.keyed[sw] = true
-	}
-	m.attend(sw)
 	// if the switch was already connected, a chain has emptied it, so its steady time continues
 	m.back.There(now, m.candidate(sw))
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
 	v.lease.connected(now)
-	v.lease.probeAt = now + cmp.Or(m.o.ProbeFirst, m.o.ProbeEvery)
-	m.probeLater(sw, v.lease.probeAt)
 	if r.Fresh {
 		v.lease.until = 0
 	}
@@ -314,15 +296,15 @@ func (m *Machine) unmet() string {
 
 // judge calls compare for the switches that connected while the record was in doubt.
 func (m *Machine) judge(now Time) {
-	for _, s := range m.inOrder(slices.Collect(maps.Keys(m.unjudged))) {
-		fresh := m.unjudged[s]
-		delete(m.unjudged, s)
-		if m.view[s].up {
-			m.compare(now, s, fresh)
-			m.joinerUp(now, s)
+	for _, s := range m.o.Switches {
+		if fresh, ok := m.unjudged[s]; ok {
+			delete(m.unjudged, s)
+			if m.view[s].up {
+				m.compare(now, s, fresh)
+				m.joinerUp(now, s)
+			}
 		}
 	}
-	clear(m.unjudged) // switches that have left
 }
 
 // distrust handles a switch that has a later epoch than any epoch on record. The record is then out
@@ -471,12 +453,6 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 // configuration report that they have it, and that no switch has a later epoch. Then that
 // configuration is running, because any later configuration would have at least one of its members.
 func (m *Machine) decide(now Time) {
-	// While members of a new network are missing, only they are reported: each switch that connects
-	// asks this question, and it must not look at all others.
-	if silent := m.silent(m.o.Members); !m.stale && len(silent) > 0 {
-		m.wait("for " + strings.Join(silent, ", ") + " to connect: " + withoutRecord)
-		return
-	}
 	var epoch uint16
 	members := 0
 	for _, s := range m.o.Switches {
@@ -497,7 +473,7 @@ func (m *Machine) decide(now Time) {
 		m.adopt(now, running)
 		return
 	}
-	why := withoutRecord
+	why := "without a record of the chain all its switches must say what they have"
 	if m.stale {
 		why = "the record of the chain is an earlier one, and its switches must say what they have"
 	}
@@ -555,17 +531,8 @@ func (m *Machine) decide(now Time) {
 		return
 	}
 	m.decided, m.cfg, m.wanted = true, Config{Epoch: epoch, Members: before, Lease: first.Lease}, nil
-	m.attendAll()
 	clear(m.since) // the survivors count as members since the epoch that they report
 	m.begin(now, first, &change{wanted: wanted})
-}
-
-// withoutRecord is why a chain without a record waits for switches.
-const withoutRecord = "without a record of the chain all its switches must say what they have"
-
-// silent returns those of some switches that are not connected, in order.
-func (m *Machine) silent(switches []string) []string {
-	return slices.DeleteFunc(m.inOrder(slices.Clone(switches)), func(s string) bool { return m.view[s].up })
 }
 
 // wantedLease returns the lease length for a chain whose configuration was found in the switches.
@@ -649,7 +616,6 @@ func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
 	m.wanted = slices.Clone(c.Members) // members that an operator has left out are unknown
-	m.attendAll()
 	m.event("chain.adopted", "", "the switches run %v", c)
 	clear(m.since)
 	for _, s := range c.Members {
@@ -753,16 +719,16 @@ func (m *Machine) Next(now Time) (Time, bool) {
 	if m.doubting(now) {
 		at(m.o.Doubt)
 	}
-	if p, ok := m.nextProbe(); ok {
-		at(p.at)
-	}
-	for _, s := range m.near() {
+	for _, s := range m.o.Switches {
 		v := m.view[s]
 		if m.leases(s) || m.asks(s) {
 			at(v.lease.next)
 		}
 		if by, ok := m.partBy(s); ok && m.joins(s) {
 			at(by)
+		}
+		if m.probes(s) {
+			at(v.lease.probeAt)
 		}
 		if v.failed {
 			at(v.retryAt)

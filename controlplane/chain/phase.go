@@ -101,9 +101,8 @@ func (m *Machine) check() {
 	for s := range m.fence {
 		m.assert(!m.cfg.IsMember(s), "%s is a member, and to be fenced", s)
 	}
-	for _, s := range m.cfg.Learners() {
-		v := m.view[s]
-		m.assert(v == nil || v.up || v.installs == 0, "something is being installed at %s, which is not connected", s)
+	for s, v := range m.view {
+		m.assert(v.up || v.installs == 0, "something is being installed at %s, which is not connected", s)
 	}
 	for id, o := range m.ops {
 		m.assert(o.waiting || m.canKeys(), "operation %d on keys goes on", id)

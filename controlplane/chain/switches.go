@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 )
@@ -17,7 +16,6 @@ func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
 	m.o.ShortLease, m.o.ShortTimeout, m.o.ShortAfter = o.ShortLease, o.ShortTimeout, o.ShortAfter
-	m.o.ProbeEvery, m.o.ProbeFirst = cmp.Or(o.ProbeEvery, probeEvery), o.ProbeFirst
 	m.back.SetPolicy(o.Rejoin)
 }
 
@@ -32,24 +30,14 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 			m.unwant(s)
 		}
 	}
-	known := map[string]bool{}
-	for _, s := range switches {
-		known[s] = true
-	}
 	for s := range m.view {
-		if !known[s] {
+		if !slices.Contains(switches, s) {
 			delete(m.view, s)
-			delete(m.keyed, s)
-			delete(m.tested, s)
 			m.unwant(s)
 			m.back.Forget(m.candidate(s))
 		}
 	}
 	m.o.Switches = slices.Clone(switches)
-	for i, s := range switches {
-		m.view[s].place = i
-	}
-	m.attendAll()
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.joiner != "" && leaving[c.joiner] && !m.cfg.IsMember(c.joiner) {
 			m.giveUp(now, errors.New("it leaves the network"))

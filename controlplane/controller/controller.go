@@ -63,7 +63,6 @@ type Controller struct {
 	log        *slog.Logger
 	events     *observe.Log
 	requests   *switches.Requests
-	limits     *switches.Limits
 	metrics    *observe.Metrics
 	start      time.Duration // start time by clock.Raw
 	pool       *ops.Pool
@@ -97,7 +96,6 @@ type Controller struct {
 	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were ever assigned
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes bypass
-	rerouting bool            // avoided has changed, and the routes have not
 	// news holds the names of keys that were placed, moved or given up, until that is on record. A
 	// controller that took over before then would remove a placed key again, and move a moved key
 	// back.
@@ -143,7 +141,7 @@ func New(o Options) (*Controller, error) {
 	shown := observe.NewMetrics()
 	c := &Controller{prog: prog, saver: saved.NewSaver(o.Store), log: o.Log,
 		metrics: shown, events: observe.NewLog(o.Log, shown.Count),
-		requests: switches.NewRequests(), limits: switches.NewLimits(), start: clock.Raw(),
+		requests: switches.NewRequests(), start: clock.Raw(),
 		wanted: t, saved: kept != nil && !kept.Lost, knows: kept != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
@@ -212,7 +210,7 @@ func New(o Options) (*Controller, error) {
 		if r, ok := kept.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
-		ch := c.newChain(topo, i, spaces[i], co)
+		ch := c.newChain(ct, spaces[i], co)
 		if len(left) > 0 {
 			ch.m.SetSwitches(0, n.switches(), n.left)
 		}
@@ -326,26 +324,26 @@ func (c *Controller) Run(ctx context.Context) {
 		for _, f := range todo {
 			f()
 		}
-		c.rerouteNow()
-		now := c.now()
 		for _, ch := range c.net().chains {
-			if ch.next > 0 && ch.next <= now {
-				c.touch(ch).Tick(now)
+			if ch.next > 0 && ch.next <= c.now() {
+				c.touch(ch).Tick(c.now())
 			}
 		}
 		for again := true; again; again = c.release() {
-			for _, ch := range c.touchedChains() {
-				c.flush(ch)
+			for _, ch := range c.net().chains {
+				if c.touched[ch] {
+					c.flush(ch)
+				}
 			}
 			clear(c.touched)
 		}
-		next := now + time.Hour
+		wait := time.Hour
 		for _, ch := range c.net().chains {
 			if ch.next > 0 {
-				next = min(next, ch.next)
+				wait = min(wait, max(0, ch.next-c.now()))
 			}
 		}
-		timer.Reset(early(max(0, next-c.now())))
+		timer.Reset(early(wait))
 	}
 }
 
@@ -385,13 +383,6 @@ func (c *Controller) late() {
 func (c *Controller) touch(ch *chainState) *chain.Machine {
 	c.touched[ch] = true
 	return ch.m
-}
-
-// touchedChains returns the chains whose machines may have new actions, by id.
-func (c *Controller) touchedChains() []*chainState {
-	byID := func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) }
-	out := slices.SortedFunc(maps.Keys(c.touched), byID)
-	return slices.DeleteFunc(out, func(ch *chainState) bool { return c.net().byID[ch.topo.ID] != ch }) // removed
 }
 
 // flush carries out a machine's actions until it has no more.
@@ -441,8 +432,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Persist:
 		c.records[ch.topo.Name] = a.Record
 		if conf := a.Record.Config; !a.Record.Installed {
-			for sw := range ch.waysOf(c.net(), conf) {
-				d := c.net().byName[sw]
+			for _, d := range c.net().devices {
 				d.Submit(func(ctx context.Context) { d.Prepare(ctx, ch.topo, conf) })
 			}
 		}
@@ -451,17 +441,10 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
-		in := d.in
-		if a.Assignment.Role == chain.None && !ch.m.Needs(a.Switch) && !ch.waysOf(c.net(), a.Config)[a.Switch] {
-			done := func(err error) {
-				c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
-			}
-			d.InstallSoon(switches.InstallRequest{In: in, Chain: ch.topo, Config: a.Config, Done: done})
-			return
-		}
 		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
+		stream := d.state.Stream
 		d.Submit(func(ctx context.Context) {
-			rest, err := d.Become(ctx, in, ch.topo, a, keys, used)
+			rest, err := d.Become(ctx, stream, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			_ = d.Apply(ctx, rest...) // if this fails, the next pass reads the leftovers again and removes them
 		})
@@ -570,7 +553,7 @@ func (c *Controller) save(done func(error)) {
 	s := &saved.State{Version: saved.Version, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(),
 		Sessions:   c.sess.Leases(),
 		Principals: c.numbering.Numbers(),
-		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved, Spaces: c.dir.Spaces(),
+		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: saved.Switches(c.net().topo), Spaces: c.dir.Spaces(),
 		Epoch: c.epoch}
 	news := slices.Collect(maps.Keys(c.news))
 	c.saver.Save(s, func(err error) {

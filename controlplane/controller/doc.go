@@ -20,12 +20,6 @@
 // which post the result to that goroutine as a function to run. Each switch has one worker, so
 // writes to one switch happen in the order in which they were decided.
 //
-// Every switch has a part in every chain, because it must know the way to the chain's members. A
-// chain waits only for its members and for the switches on the ways between them
-// (chainState.waysOf). The other switches get their parts, and changes of routes, together and
-// after that (switches.Limits), so that in a large network what nobody waits for does not hold up
-// leases and failovers.
-//
 // The topology can change while the controller runs (Update). A topology becomes a network: a value
 // that is replaced as a whole and is otherwise immutable, except for the routes around lost
 // switches. So workers see either the old or the new network.

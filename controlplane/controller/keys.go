@@ -347,9 +347,9 @@ func (c *Controller) writeEntriesOf(ch *chainState, id chain.OpID, attempt int, 
 	for _, k := range of {
 		keys = append(keys, entry(k))
 	}
-	in := d.in
+	stream := d.state.Stream
 	d.Submit(func(ctx context.Context) {
-		err := d.ReadIn(ctx, in)
+		err := d.ReadIn(ctx, stream)
 		if err == nil {
 			err = d.WriteKeys(ctx, insert, keys)
 		}

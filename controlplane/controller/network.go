@@ -11,7 +11,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
-	"github.com/netcraq/netcraq/controlplane/controller/saved"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/keyspace"
@@ -22,7 +21,6 @@ import (
 // immutable, except for the routes of its plan (avoid).
 type network struct {
 	topo    *topology.Topology // the topology, including the switches in left
-	saved   []saved.Switch     // its switches, as they are put on record
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
 	plan    *tableplan.Plan
 	devices []*device // the devices, in the topology's order of switches
@@ -42,7 +40,7 @@ func newNetwork(t *topology.Topology, given *tableplan.Numbering, left []string,
 		return nil, err
 	}
 	p.Avoid(avoided)
-	n := &network{topo: t, saved: saved.Switches(t), left: map[string]bool{}, plan: p, byName: map[string]*device{},
+	n := &network{topo: t, left: map[string]bool{}, plan: p, byName: map[string]*device{},
 		byID: map[uint8]*chainState{}}
 	for _, s := range left {
 		n.left[s] = true
@@ -93,34 +91,14 @@ type chainState struct {
 	told       map[string]bool // switches that have reported their state of the chain
 	// switches whose key_index entries have not been compared with the directory since they came up
 	untidy  map[string]bool
-	tidyAt  chain.Time        // not before then, unless a member is untidy
 	tidied  bool              // the entries of all members have been compared
 	next    chain.Time        // when the machine must be ticked; 0: never
 	tidying map[wire.Key]bool // keys whose entries tidying is inserting or deleting
 	ready   bool              // whether the last event said that the chain is ready
 	steers  int               // how often the requested lease has changed
 	endCopy func()            // cancels the copy that is under way
-	ways    ways              // of the last configuration for which they were needed
 	// learners holds the configuration's learners, for other goroutines.
 	learners atomic.Pointer[[]string]
-}
-
-// ways are the switches by which messages go between some switches.
-type ways struct {
-	plan     *tableplan.Plan // nil: not known yet
-	graph    *topology.Graph
-	learners []string
-	switches map[string]bool
-}
-
-// waysOf returns the switches on the routes between the switches of a configuration. What a chain
-// does depends on these; all others only send clients' packets on.
-func (ch *chainState) waysOf(n *network, conf chain.Config) map[string]bool {
-	graph, learners := n.plan.Graph(), conf.Learners()
-	if w := &ch.ways; w.plan != n.plan || w.graph != graph || !slices.Equal(w.learners, learners) {
-		*w = ways{n.plan, graph, learners, n.plan.Ways(learners)}
-	}
-	return ch.ways.switches
 }
 
 // answers reports whether a switch may answer for the chain.
@@ -129,11 +107,9 @@ func (ch *chainState) answers(sw string) bool {
 	return l != nil && slices.Contains(*l, sw)
 }
 
-// newChain returns the state of the chain with an index in a topology.
-func (c *Controller) newChain(t *topology.Topology, i int, space keyspace.Space, o chain.Options) *chainState {
-	ct := t.Chains[i]
+func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.Options) *chainState {
 	o.Name, o.Lease = ct.Name, ct.Lease
-	want(&o, t, i)
+	want(&o, ct)
 	return &chainState{topo: ct, ops: c.procedures(ct), space: space, m: chain.New(o),
 		waiting: map[chain.OpID]chan error{}, operations: map[chain.OpID]*keyOperation{},
 		told: map[string]bool{}, untidy: map[string]bool{}, endCopy: func() {}}
@@ -142,22 +118,12 @@ func (c *Controller) newChain(t *topology.Topology, i int, space keyspace.Space,
 // shortAfter is how long everything must have been prompt before leases first become short.
 const shortAfter = 2 * time.Second
 
-// want sets those options that a topology may change later (chain.Machine.Want), for the chain with
-// an index in it.
-func want(o *chain.Options, t *topology.Topology, i int) {
-	ct := t.Chains[i]
+// want sets the options that a topology may change later (chain.Machine.Want).
+func want(o *chain.Options, ct *topology.Chain) {
 	o.Members, o.FailureTimeout = ct.Members, ct.Patience
 	o.ShortLease, o.ShortTimeout, o.ShortAfter = ct.ShortLease, ct.ShortPatience, shortAfter
 	o.Rejoin, o.Length = rejoin.For(ct.Rejoin), ct.Length
-	chains := time.Duration(len(t.Chains))
-	o.ProbeEvery = max(time.Second, chains*time.Second/probesAtOnce)
-	o.ProbeFirst = time.Second + (o.ProbeEvery-time.Second)*time.Duration(i)/chains
 }
-
-// probesAtOnce is how many chains ask a switch for its state in a second if it gets leases from
-// none of them. A switch that has lost its content shows that to any of them, so the machines of
-// many chains ask less often each, and at different times.
-const probesAtOnce = 4
 
 // needs reports whether any chain needs a switch, even if the switch has left.
 func (n *network) needs(sw string) bool {

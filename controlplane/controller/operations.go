@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -73,7 +72,6 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 // automatically, recoverByHand waits for that, and may have nothing left to do.
 func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	waited, member := false, false
-	var members []string
 	if err := c.waitWhile(ctx, func() (reason string, failed error) {
 		err := c.call(ctx, func() {
 			var ch *chainState
@@ -87,8 +85,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 				reason = fmt.Sprintf("%s is being brought in: wait for the end of that, or end it by a change of the members "+
 					"to those without it", strings.Join(coming, ", "))
 			}
-			members = ch.m.Status(c.now()).Config.Members
-			member = slices.Contains(members, sw)
+			member = ch.m.Status(c.now()).Config.IsMember(sw)
 		})
 		return reason, errors.Join(err, failed)
 	}); err != nil {
@@ -97,7 +94,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 	if waited && member {
 		return nil
 	}
-	if err := c.probeJoiners(ctx, name, append(slices.Clone(members), sw)); err != nil {
+	if err := c.probeJoiners(ctx, name, []string{sw}); err != nil {
 		return err
 	}
 	return c.recover(ctx, name, sw)

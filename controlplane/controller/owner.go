@@ -17,16 +17,14 @@ import (
 type device struct {
 	*switches.Device
 	state     p4rt.State
-	ready     bool                 // the switch was set up since it was last connected
-	in        switches.Incarnation // the one whose content the chains have checked, while the switch is ready
-	emptying  bool                 // the switch is being emptied, so the chains' knowledge of its content is outdated
+	ready     bool // the switch was set up since it was last connected
+	emptying  bool // the switch is being emptied, so the chains' knowledge of its content is outdated
 	lastError string
 }
 
 // newDevice returns the device of a switch, not connected yet.
 func (c *Controller) newDevice(sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d, err := switches.New(switches.Options{Owner: owner{c}, Program: c.prog, Requests: c.requests,
-		Limits: c.limits, Election: election,
+	d, err := switches.New(switches.Options{Owner: owner{c}, Program: c.prog, Requests: c.requests, Election: election,
 		TLS: c.tls, RPCTimeout: c.rpcTimeout, Log: c.log}, sw)
 	return &device{Device: d}, err
 }
@@ -90,9 +88,9 @@ func (o owner) NotSetUp(d *switches.Device, why string) {
 }
 
 // SetUp implements switches.Owner.
-func (o owner) SetUp(d *switches.Device, in switches.Incarnation, fresh bool, has map[uint8]switches.Report) {
+func (o owner) SetUp(d *switches.Device, stream int, fresh bool, has map[uint8]switches.Report) {
 	if known := o.current(d); known != nil {
-		o.c.switchUp(known, in, fresh, has)
+		o.c.switchUp(known, stream, fresh, has)
 	}
 }
 

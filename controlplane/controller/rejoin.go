@@ -11,7 +11,6 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
-	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
 // This file brings lost switches in again. A machine requests that by Rejoin. A program that
@@ -95,9 +94,9 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	return nil
 }
 
-// probeJoiners probes those of a chain's future members that are set up and are not members yet.
-// The chain's machine reports problems with the other switches.
-func (c *Controller) probeJoiners(ctx context.Context, name string, members []string) error {
+// probeJoiners probes the given switches that are set up and are not members of the chain. The
+// chain's machine reports problems with all other switches.
+func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error
 	if err := c.call(ctx, func() {
@@ -106,19 +105,9 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, members []st
 			return
 		}
 		conf := ch.m.Status(c.now()).Config
-		for _, sw := range members {
+		for _, sw := range asked {
 			if d := c.net().byName[sw]; d != nil && d.ready && !conf.IsMember(sw) {
 				strangers = append(strangers, sw)
-			}
-		}
-		if all := [][]string{members}; len(strangers) > 0 {
-			for _, other := range c.net().chains {
-				if other != ch {
-					all = append(all, other.m.Status(c.now()).Config.Members)
-				}
-			}
-			if err := topology.TooManyMembers(all...); err != nil {
-				failed = fmt.Errorf("%w: %w", chain.ErrInvalid, err)
 			}
 		}
 	}); err != nil || failed != nil {

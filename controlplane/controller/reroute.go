@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // A switch that the controller has lost may have stopped, and then packets that are routed through
@@ -18,9 +16,9 @@ import (
 // shortened sooner, because the lease has to run out.
 const avoidAfter = 50 * time.Millisecond
 
-// avoidAtStart is how long a switch may take to be set up when the controller starts or the switch
-// joins, if that has not begun. A switch that died together with the controller's predecessor is
-// not on record as avoided.
+// avoidAtStart is how long a switch may take to be set up, when the controller starts or the switch
+// joins, before routes bypass it. Routes must bypass a switch that died together with the previous
+// controller, although it is not on record as avoided.
 const avoidAtStart = 5 * time.Second
 
 // avoidLater makes routes bypass a switch unless it is set up within a time.
@@ -30,37 +28,13 @@ func (c *Controller) avoidLater(d *device, after time.Duration) {
 			if d.ready || c.deposed != "" || c.avoided[d.Spec.Name] || !c.isCurrent(d) {
 				return
 			}
-			if after == avoidAtStart && d.state.Phase == p4rt.Primary && d.lastError == "" {
-				c.avoidLater(d, after) // it is being set up, or waits for its turn
-				return
-			}
 			c.avoided[d.Spec.Name] = true
-			c.rerouteSoon("switch.avoided", d, "it is out of reach: routes go around it where they can")
+			c.reroute("switch.avoided", d, "it is out of reach: routes go around it where they can")
 		})
 	})
 }
 
-// rerouteSoon is reroute, once for all switches of which the controller hears together.
-func (c *Controller) rerouteSoon(kind string, about *device, why string) {
-	c.events.Add(kind, about.Spec.Name, "", why)
-	c.rerouting = true
-}
-
-// rerouteNow does what rerouteSoon was asked for.
-func (c *Controller) rerouteNow() {
-	if !c.rerouting {
-		return
-	}
-	c.rerouting = false
-	c.net().plan.Avoid(c.avoided)
-	c.save(nil)
-	for _, d := range c.net().devices {
-		d.RefreshLater()
-	}
-}
-
-// reroute updates everything that depends on routes, at all switches, before jobs that are
-// submitted later.
+// reroute updates, at all switches, everything that depends on routes.
 func (c *Controller) reroute(kind string, about *device, why string) {
 	c.net().plan.Avoid(c.avoided)
 	c.events.Add(kind, about.Spec.Name, "", why)

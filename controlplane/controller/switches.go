@@ -89,15 +89,15 @@ func (c *Controller) depose(at, why string) {
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp handles a switch that has everything that follows from the topology.
-func (c *Controller) switchUp(d *device, in switches.Incarnation, fresh bool, reports map[uint8]switches.Report) {
-	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != in.Stream {
-		return // the connection was lost again meanwhile
+func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
+	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+		return // the connection was lost again
 	}
-	d.lastError, d.in = "", in
+	d.lastError = ""
 	c.setReady(d, true)
 	if c.avoided[d.Spec.Name] {
 		delete(c.avoided, d.Spec.Name)
-		c.rerouteSoon("switch.rerouted", d, "it is there again: routes go by it")
+		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
 	}
 	for _, ch := range c.net().chains {
 		if r, ok := reports[ch.topo.ID]; ok {

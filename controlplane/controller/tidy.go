@@ -3,7 +3,6 @@ package controller
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain"
@@ -16,13 +15,6 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 	if len(ch.tidying) > 0 || len(ch.untidy) == 0 || !st.MembersReady() {
 		return
 	}
-	// It looks at all switches. In a large network that starts, one comes up every few
-	// milliseconds.
-	now, member := c.now(), func(sw string) bool { return ch.untidy[sw] }
-	if ch.tidied && now < ch.tidyAt && !slices.ContainsFunc(st.Config.Members, member) {
-		return
-	}
-	ch.tidyAt = now + tidyEvery
 	untidy := ops.Tidied(ch.untidy, st.Config)
 	if len(untidy) == 0 {
 		return
@@ -81,10 +73,6 @@ func (c *Controller) tidy(ch *chainState, st chain.Status) {
 		})
 	}()
 }
-
-// tidyEvery is the time between two tidyings of a chain if no member needs the second. Renewals of
-// leases and the sweep for dirty keys give the next occasion.
-const tidyEvery = 250 * time.Millisecond
 
 // tidied handles the result of a step.
 func (c *Controller) tidied(ch *chainState, step ops.TidyStep, err error) {

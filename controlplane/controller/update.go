@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,7 +171,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = c.newChain(topo, i, spaces[i], chain.Options{Switches: n.switches(),
+			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(),
 				Made: c.now(), PriorLeaseBound: c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
@@ -203,9 +202,9 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 				m.SwitchDown(c.now(), d.Spec.Name)
 			}
 		}
+		ct := n.topo.Chain(ch.topo.Name)
 		var o chain.Options
-		isThis := func(ct *topology.Chain) bool { return ct.Name == ch.topo.Name }
-		want(&o, n.topo, slices.IndexFunc(n.topo.Chains, isThis))
+		want(&o, ct)
 		m.Want(o)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}
@@ -266,12 +265,12 @@ func (c *Controller) realign() {
 // lookAgain reads a switch's content again and reports it to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
-		in, reports, err := d.ReadChains(ctx)
+		stream, reports, err := d.ReadChains(ctx)
 		if err != nil { // a lost switch reports when it is back
 			return
 		}
 		c.post(func() {
-			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.in != in {
+			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.state.Stream != stream {
 				return
 			}
 			for _, ch := range c.net().chains {
@@ -305,8 +304,9 @@ func (c *Controller) removeChain(ch *chainState) {
 // any.
 func (c *Controller) release() bool {
 	n := c.net()
-	unneeded := func(sw string) bool { return n.left[sw] && n.byName[sw] != nil && !n.needs(sw) }
-	if c.deposed != "" || !slices.ContainsFunc(slices.Collect(maps.Keys(n.left)), unneeded) {
+	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
+		return n.left[d.Spec.Name] && !n.needs(d.Spec.Name)
+	}) {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {

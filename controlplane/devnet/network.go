@@ -19,11 +19,8 @@
 package devnet
 
 import (
-	"bytes"
 	"slices"
 	"sync"
-
-	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
 // CPUPort is the port by which switches and their controller exchange packets.
@@ -45,10 +42,6 @@ type Network struct {
 	wake    chan struct{}
 	done    chan struct{}
 	ended   sync.WaitGroup
-
-	parsing sync.Mutex
-	text    []byte // of the program that was read last
-	program *bmv2json.Program
 
 	mu       sync.Mutex
 	work     []func() // functions queued for the network's goroutine
@@ -74,21 +67,6 @@ func (n *Network) AddSwitch() (*Switch, error) {
 	n.switches = append(n.switches, s)
 	n.mu.Unlock()
 	return s, s.Start()
-}
-
-// parse reads a program, once for all switches that load it one after the other.
-func (n *Network) parse(text []byte) (*bmv2json.Program, error) {
-	n.parsing.Lock()
-	defer n.parsing.Unlock()
-	if n.program != nil && bytes.Equal(text, n.text) {
-		return n.program, nil
-	}
-	p, err := bmv2json.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	n.text, n.program = bytes.Clone(text), p
-	return p, nil
 }
 
 // Switch returns a switch by its number. Numbers start at 1.

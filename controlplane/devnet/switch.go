@@ -64,8 +64,7 @@ func (s *Switch) Start() error {
 	s.listener = l
 	s.server = grpc.NewServer(p4rtserver.ServerOptions()...)
 	server := s.server
-	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number),
-		Parse: s.network.parse, Log: slog.New(slog.DiscardHandler)}).
+	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
 		Register(server)
 	go func() { _ = server.Serve(listener{l, s}) }() // Serve ends when Kill closes the listener
 	return nil
@@ -141,13 +140,6 @@ func (s *Switch) OnLoad(f func()) {
 	s.onLoad = f
 }
 
-// Now is the time by the switch's clock, which its program and its leases count by.
-func (s *Switch) Now() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Since(s.born)
-}
-
 // Pipeline returns the loaded program with its tables, or nil if no program is loaded.
 func (s *Switch) Pipeline() *interp.Pipeline {
 	s.mu.Lock()
@@ -206,7 +198,7 @@ func (d *device) AddPort(target.Port) error                  { return nil }
 func (d *device) RemovePort(uint32) error                    { return nil }
 func (d *device) Ports() map[target.Port]target.PortCounters { return nil }
 func (d *device) OnDigest(func(target.Digest))               {}
-func (d *device) Now() time.Duration                         { return d.s.Now() }
+func (d *device) Now() time.Duration                         { return time.Since(d.s.born) }
 func (d *device) Close() error                               { return nil }
 
 // Start calls OnPacketIn while it holds the lock.

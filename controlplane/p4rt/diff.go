@@ -1,53 +1,38 @@
 package p4rt
 
 import (
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// MatchKey identifies an entry within its switch: table, priority and match as a map key. Padding
-// and the order of fields do not matter. The key is not for people.
+// MatchKey returns a map key that identifies an entry within its switch: its table, priority and
+// match. Padding and the order of fields do not matter.
 func MatchKey(te *v1.TableEntry) string {
-	key := binary.BigEndian.AppendUint32(make([]byte, 0, 32), te.TableId)
 	if te.IsDefaultAction {
-		return string(append(key, "default"...))
+		return fmt.Sprintf("%d default", te.TableId)
 	}
-	key = binary.BigEndian.AppendUint32(key, uint32(te.Priority))
-	match := te.Match
-	byID := func(a, b *v1.FieldMatch) int { return cmp.Compare(a.FieldId, b.FieldId) }
-	if !slices.IsSortedFunc(match, byID) {
-		match = slices.SortedFunc(slices.Values(match), byID)
-	}
-	value := func(b []byte) { key = appendValue(key, b) }
-	for _, m := range match {
-		key = binary.BigEndian.AppendUint32(key, m.FieldId)
+	var fields []string
+	for _, m := range te.Match {
+		var s string
 		switch m := m.FieldMatchType.(type) {
 		case *v1.FieldMatch_Exact_:
-			value(m.Exact.Value)
+			s = Value(m.Exact.Value).String()
 		case *v1.FieldMatch_Lpm:
-			value(m.Lpm.Value)
-			key = binary.BigEndian.AppendUint32(key, uint32(m.Lpm.PrefixLen))
+			s = fmt.Sprintf("%v/%d", Value(m.Lpm.Value), m.Lpm.PrefixLen)
 		case *v1.FieldMatch_Ternary_:
-			value(m.Ternary.Value)
-			value(m.Ternary.Mask)
+			s = fmt.Sprintf("%v&%v", Value(m.Ternary.Value), Value(m.Ternary.Mask))
 		case *v1.FieldMatch_Range_:
-			value(m.Range.Low)
-			value(m.Range.High)
+			s = fmt.Sprintf("%v..%v", Value(m.Range.Low), Value(m.Range.High))
 		case *v1.FieldMatch_Optional_:
-			value(m.Optional.Value)
+			s = Value(m.Optional.Value).String()
 		}
+		fields = append(fields, fmt.Sprintf("%d=%s", m.FieldId, s))
 	}
-	return string(key)
-}
-
-// appendValue appends a value's shortest form so that no other values give the same bytes.
-func appendValue(key, value []byte) []byte {
-	c := Value(value).Canonical()
-	return append(binary.BigEndian.AppendUint16(key, uint16(len(c))), c...)
+	slices.Sort(fields)
+	return fmt.Sprintf("%d %d %s", te.TableId, te.Priority, strings.Join(fields, " "))
 }
 
 // SameAction reports whether two entries have the same effect on packets that match them. Padding
@@ -61,16 +46,12 @@ func actionKey(te *v1.TableEntry) string {
 	if a == nil {
 		return fmt.Sprint(te.GetAction())
 	}
-	params := a.Params
-	byID := func(a, b *v1.Action_Param) int { return cmp.Compare(a.ParamId, b.ParamId) }
-	if !slices.IsSortedFunc(params, byID) {
-		params = slices.SortedFunc(slices.Values(params), byID)
+	var params []string
+	for _, p := range a.Params {
+		params = append(params, fmt.Sprintf("%d=%v", p.ParamId, Value(p.Value)))
 	}
-	key := binary.BigEndian.AppendUint32(make([]byte, 0, 64), a.ActionId)
-	for _, p := range params {
-		key = appendValue(binary.BigEndian.AppendUint32(key, p.ParamId), p.Value)
-	}
-	return string(key)
+	slices.Sort(params)
+	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
 // DiffEntries returns the updates that turn a switch's entries into the wanted entries. Insertions

@@ -164,7 +164,7 @@ func (p *parser) addSwitch(i int, f *SwitchSpec) {
 		p.addPrefix(fmt.Sprintf("%s.prefixes[%d]", path, n), s, text)
 	}
 	p.t.Switches = append(p.t.Switches, s)
-	p.t.switches[s.Name], p.t.byAddress[s.Address] = s, s
+	p.t.switches[s.Name] = s
 }
 
 // addPrefix reads a prefix whose addresses all belong to hosts of one switch.
@@ -403,7 +403,7 @@ func (p *parser) checkConnected() {
 	first := p.t.Switches[0]
 	var cut []string
 	for _, s := range p.t.Switches[1:] {
-		if _, ok := g.Distance(s.Name, first.Name); !ok {
+		if _, ok := g.Distance(first.Name, s.Name); !ok {
 			cut = append(cut, s.Name)
 		}
 	}

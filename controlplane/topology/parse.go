@@ -151,7 +151,7 @@ func New(s Spec, name string) (*Topology, error) {
 
 func newParser(name string) *parser {
 	return &parser{name: name, lines: map[string]int{}, addresses: map[netip.Addr]string{}, macs: map[string]string{},
-		t: &Topology{switches: map[string]*Switch{}, byAddress: map[netip.Addr]*Switch{}}}
+		t: &Topology{switches: map[string]*Switch{}}}
 }
 
 // check checks the Spec and makes the topology.
@@ -177,13 +177,6 @@ func (p *parser) check(f *Spec) (*Topology, error) {
 	}
 	for i := range f.Chains {
 		p.addChain(i, &f.Chains[i])
-	}
-	var members [][]string
-	for _, c := range p.t.Chains {
-		members = append(members, c.Members)
-	}
-	if err := TooManyMembers(members...); err != nil {
-		p.add("chains", "", "%v", err)
 	}
 	if len(f.Switches) == 0 {
 		p.add("switches", "", "there are no switches: list at least one under switches")

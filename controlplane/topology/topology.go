@@ -25,27 +25,6 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// MaxMembers is how many switches may be members of chains, counting each switch once. One
-// controller is tested with that many (docs/benchmarks/controller.md). Switches that are in no chain
-// do not count, because they only carry hosts and need no leases.
-const MaxMembers = 200
-
-// TooManyMembers returns an error if more than MaxMembers switches are members of chains.
-func TooManyMembers(chains ...[]string) error {
-	distinct := map[string]bool{}
-	for _, members := range chains {
-		for _, m := range members {
-			distinct[m] = true
-		}
-	}
-	if len(distinct) <= MaxMembers {
-		return nil
-	}
-	return fmt.Errorf("%d switches would be members of chains, and one controller is tested with up to %d: give the "+
-		"chains fewer members, or divide the network into several, each with its own controllers and chains "+
-		"(switches that are in no chain do not count)", len(distinct), MaxMembers)
-}
-
 // DefaultRejoin is how long a lost member must have been steady before it is brought in again, if
 // the file gives no other time.
 const DefaultRejoin = 3 * time.Second
@@ -67,8 +46,7 @@ type Topology struct {
 	Realms     []Realm
 	Grants     []Grant // sorted by principal and realm
 
-	switches  map[string]*Switch
-	byAddress map[netip.Addr]*Switch
+	switches map[string]*Switch
 }
 
 // Program is the compiled P4 program that all switches run.
@@ -226,12 +204,12 @@ func equalSwitches(a, b *Switch) bool {
 // another object has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
-	kept.Switches, kept.Hosts, kept.switches, kept.byAddress = nil, nil, map[string]*Switch{}, map[netip.Addr]*Switch{}
+	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
 	add := func(s *Switch) {
 		c := *s
 		c.Ports = nil
 		kept.Switches = append(kept.Switches, &c)
-		kept.switches[c.Name], kept.byAddress[c.Address] = &c, &c
+		kept.switches[c.Name] = &c
 	}
 	for _, s := range t.Switches {
 		add(s)
@@ -308,7 +286,14 @@ func (t *Topology) owner(s *Switch) string {
 }
 
 // SwitchByAddress returns the switch that has the given address, or nil if there is none.
-func (t *Topology) SwitchByAddress(a netip.Addr) *Switch { return t.byAddress[a] }
+func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
+	for _, s := range t.Switches {
+		if s.Address == a {
+			return s
+		}
+	}
+	return nil
+}
 
 // HostByAddress returns the host that has the given address, or nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {

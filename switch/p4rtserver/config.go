@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/netcraq/netcraq/switch/bmv2json"
 	"github.com/netcraq/netcraq/switch/p4rtserver/translate"
 	"github.com/netcraq/netcraq/switch/target"
 )
@@ -125,7 +126,7 @@ func (s *Server) check(cfg *p4v1.ForwardingPipelineConfig) (*translate.Schema, e
 	if err != nil {
 		return nil, translate.Invalidf("%v", err)
 	}
-	prog, err := s.parse(json)
+	prog, err := bmv2json.Parse(json)
 	if err != nil {
 		return nil, translate.Invalidf("the program in p4_device_config: %v", err)
 	}

@@ -27,9 +27,6 @@ const MaxMessage = 256 << 20
 type Options struct {
 	// DeviceID is the device id that requests must contain.
 	DeviceID uint64
-	// Parse reads the program of a configuration; nil means bmv2json.Parse. A process with many
-	// servers can give them one that reads a program once for all. Nobody changes a program.
-	Parse func([]byte) (*bmv2json.Program, error)
 	// Log receives messages for the switch's operator. If it is nil, the server uses
 	// slog.Default().
 	Log *slog.Logger
@@ -42,8 +39,6 @@ type Server struct {
 	dev target.Device
 	id  uint64
 	log *slog.Logger
-
-	parse func([]byte) (*bmv2json.Program, error)
 
 	arb arbiter
 
@@ -72,10 +67,7 @@ type Server struct {
 
 // New creates a Server for dev and takes over dev's packet-in and digest callbacks.
 func New(dev target.Device, opts Options) *Server {
-	s := &Server{dev: dev, id: opts.DeviceID, log: opts.Log, parse: opts.Parse}
-	if s.parse == nil {
-		s.parse = bmv2json.Parse
-	}
+	s := &Server{dev: dev, id: opts.DeviceID, log: opts.Log}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -15,7 +15,7 @@ type Target interface {
 	// Err returns why nothing can be sent to the switch at the moment, or nil.
 	Err() error
 	// Connection returns the number of the present connection to the switch. If the number has
-	// changed, the switch may have been restarted or emptied.
+	// changed, the switch may have been restarted.
 	Connection() int
 	// Open reserves a port from which a request is sent and to which its replies come.
 	Open() (Port, error)

@@ -174,11 +174,19 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 
 // announce prints one line when all chains serve for the first time.
 func announce(ctx context.Context, c *controller.Controller, address string, stdout io.Writer) {
-	for c.Ready(ctx) != nil { // which looks at all chains: not after each event
+	for since := uint64(0); ; {
+		events, more := c.Events(since)
+		if c.Ready(ctx) == nil {
+			break
+		}
+		for _, e := range events {
+			since = e.ID
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(50 * time.Millisecond):
+		case <-more:
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	chains, err := c.Chains(ctx)

@@ -9,10 +9,8 @@ import (
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/api/wire"
-	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -22,48 +20,6 @@ import (
 // errChanged says that a switch's content differs from what the controller read in the same
 // connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
-
-// contents is what the worker knows to be in the switch. The worker reads it again after each load
-// of the program and in each connection (load), and then replaces it as a whole. So whatever belongs
-// here never outlives the switch's content.
-type contents struct {
-	loadedAt int                              // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
-	entries  map[string]map[string]stored     // by table and match
-	byChain  map[chainTable]map[string]stored // those of chain_config and chain_peer, by chain
-	groups   map[uint32]p4rt.Group
-	rates    map[int]int64 // of host ports, in packets per second
-	open     bool          // access grants everything to all hosts
-	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
-	peersOpen bool
-	peered    map[uint8]bool         // chains whose chain_peer entries were written
-	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
-	parts     map[uint8]chain.Config // by chain: the configuration of the last install
-	base      *base                  // what the last complete WriteBase went by; nil: there was none
-	complete  map[uint8]complete     // by chain: what its part was last refreshed by
-}
-
-// noContents returns the contents of a switch that has not been read.
-func noContents() contents {
-	return contents{entries: map[string]map[string]stored{}, byChain: map[chainTable]map[string]stored{},
-		groups: map[uint32]p4rt.Group{}, rates: map[int]int64{}, peered: map[uint8]bool{},
-		parts: map[uint8]chain.Config{}, complete: map[uint8]complete{}}
-}
-
-// Incarnation identifies a switch's content since it was last emptied. Two jobs with the same
-// Incarnation find what the first one has written, unless the content was changed by others.
-type Incarnation struct {
-	Stream   int   // the connection (p4rt.State.Stream)
-	Programs int64 // how often the device had loaded the program
-}
-
-// incarnation is the Incarnation that was read last.
-func (d *Device) incarnation() Incarnation { return Incarnation{d.loadedAt, d.programs.Load()} }
-
-// programLoaded notes that the program was loaded in a connection, which has emptied the switch.
-func (d *Device) programLoaded(stream int) {
-	d.programs.Add(1)
-	d.freshAt, d.loadedAt = stream, 0
-}
 
 // chainTables lists the tables that a chain's guarantees depend on. Only this controller changes
 // their content.
@@ -170,16 +126,10 @@ func (d *Device) remember(u *v1.Update) {
 		if table == "" {
 			return
 		}
-		key := p4rt.MatchKey(te)
-		of, ofChain := d.chainOf(table, te)
 		if u.Type == v1.Update_DELETE {
-			delete(d.entries[table], key)
-			delete(d.byChain[of], key)
+			delete(d.entries[table], p4rt.MatchKey(te))
 		} else {
-			d.entries[table][key] = store(te)
-			if ofChain {
-				d.indexChain(of, key)
-			}
+			d.entries[table][p4rt.MatchKey(te)] = te
 		}
 		if table == "key_index" {
 			d.rememberSlot(te, u.Type == v1.Update_DELETE)
@@ -196,71 +146,6 @@ func (d *Device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
-}
-
-// stored is a table entry in its wire format. A network of n switches has n times n routes, and as
-// a structure an entry takes ten times as much memory.
-type stored string
-
-func store(te *v1.TableEntry) stored {
-	b, err := proto.Marshal(te)
-	if err != nil {
-		panic(err) // it came from the wire, or goes there
-	}
-	return stored(b)
-}
-
-func (s stored) entry() *v1.TableEntry {
-	te := new(v1.TableEntry)
-	if err := proto.Unmarshal([]byte(s), te); err != nil {
-		panic(err) // store has made it
-	}
-	return te
-}
-
-// chainTable is a table's part for one chain.
-type chainTable struct {
-	table string
-	chain uint8
-}
-
-// chainOf returns the chain of an entry; false if the entries of its table are not known by chain.
-func (d *Device) chainOf(table string, te *v1.TableEntry) (chainTable, bool) {
-	if table != "chain_config" && table != "chain_peer" {
-		return chainTable{}, false
-	}
-	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId, Match: te.Match, Priority: te.Priority})
-	if err != nil {
-		return chainTable{}, false
-	}
-	return chainTable{table, uint8(e.Exact("chain").Uint64())}, true
-}
-
-func (c *contents) indexChain(of chainTable, key string) {
-	if c.byChain[of] == nil {
-		c.byChain[of] = map[string]stored{}
-	}
-	c.byChain[of][key] = c.entries[of.table][key]
-}
-
-// haveOf returns the known entries of a chain in chain_config or chain_peer.
-func (d *Device) haveOf(table string, ct *topology.Chain) (out []*v1.TableEntry) {
-	for _, s := range d.byChain[chainTable{table, ct.ID}] {
-		out = append(out, s.entry())
-	}
-	return out
-}
-
-// haveLike returns the known entry with the same match as a planned one, if there is any.
-func (d *Device) haveLike(e p4rt.Entry) ([]*v1.TableEntry, error) {
-	te, err := d.prog.Pipeline.Info.Encode(e)
-	if err != nil {
-		return nil, err
-	}
-	if have, ok := d.entries[e.Table][p4rt.MatchKey(te)]; ok {
-		return []*v1.TableEntry{have.entry()}, nil
-	}
-	return nil, nil
 }
 
 // rememberSlot notes a key_index entry that was made, changed or deleted.
@@ -302,8 +187,7 @@ func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 // have returns the known entries of a table, in no particular order.
 func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
-	for _, s := range d.entries[table] {
-		te := s.entry()
+	for _, te := range d.entries[table] {
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return nil, err
@@ -354,6 +238,11 @@ func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, o
 	return e, err == nil, err
 }
 
+// ofChain returns a filter for entries whose key names a chain.
+func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
+	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
+}
+
 // Read reads a switch's tables again, so that their remembered content is right. It returns
 // ErrNotConnected if the switch was not set up in this connection.
 func (d *Device) Read(ctx context.Context) error {
@@ -364,11 +253,11 @@ func (d *Device) Read(ctx context.Context) error {
 	return d.load(ctx, s.Stream)
 }
 
-// ReadIn is Read in a given incarnation: the one that a chain has judged. In another one the switch
-// may be empty.
-func (d *Device) ReadIn(ctx context.Context, in Incarnation) error {
-	if d.Client.State().Stream != in.Stream || d.programs.Load() != in.Programs {
-		return fmt.Errorf("%s was connected or emptied again meanwhile: %w", d.Spec.Name, ErrNotConnected)
+// ReadIn is Read in a given connection, in which a chain has checked the switch's content. In a
+// later connection the switch may be empty.
+func (d *Device) ReadIn(ctx context.Context, stream int) error {
+	if d.Client.State().Stream != stream {
+		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)
 	}
 	return d.Read(ctx)
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -31,7 +32,6 @@ type Device struct {
 	prog     *program.Program
 	log      *slog.Logger
 	requests *Requests
-	limits   *Limits
 	first    p4rt.ElectionID
 	sender   chan []byte // frames to send as packet-outs
 	// leases holds LEASEs, which are sent before the frames in sender, so that a switch that is
@@ -50,22 +50,26 @@ type Device struct {
 	other   atomic.Pointer[program.Kin]
 	replace atomic.Bool // the switch runs another program, and must get this program now
 	stale   atomic.Bool // a refresh is waiting for the worker
-	// staleLater says that a refresh is waiting for others, or for the worker.
-	staleLater atomic.Bool
 	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from the switch (by Owner.Now)
 	worked       atomic.Int64 // when a call to the switch was last answered
 	unsent       atomic.Uint64
 
-	contents              // used by the worker only
-	setUpAt  int          // the connection in which it got everything that follows from the topology; 0: none yet
-	freshAt  int          // the connection in which the program was last loaded
-	programs atomic.Int64 // how often this device has loaded the program
-
-	// later holds the parts that InstallSoon was asked for.
-	laterMu sync.Mutex
-	later   []InstallRequest
+	// These fields hold what the worker knows to be in the switch: entries by table and match, and
+	// groups.
+	loadedAt int // the connection (p4rt.State.Stream) in which the content was read; 0: it must be read again
+	setUpAt  int // the connection in which the switch got everything that follows from the topology; 0: none yet
+	freshAt  int // the connection in which the program was last loaded
+	entries  map[string]map[string]*v1.TableEntry
+	groups   map[uint32]p4rt.Group
+	rates    map[int]int64 // limits of host ports, in packets per second
+	open     bool          // access grants everything to all hosts
+	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
+	peersOpen bool
+	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
+	swept     []uint8                // chains that have no entries of an earlier chain with the same id in the switch
+	parts     map[uint8]chain.Config // each chain's configuration at the last install in this connection
 
 	// placed holds the known key_index entries, by chain. The controller's goroutine also reads it.
 	placedMu sync.Mutex
@@ -77,7 +81,6 @@ type Options struct {
 	Owner    Owner
 	Program  *program.Program
 	Requests *Requests
-	Limits   *Limits
 	// Election is the election id for the first stream to the switch.
 	Election p4rt.ElectionID
 	// TLS is the TLS configuration for switches, each with its own server name. If nil, connections
@@ -90,10 +93,9 @@ type Options struct {
 
 // New returns a device. It connects when Run runs.
 func New(o Options, sw *topology.Switch) (*Device, error) {
-	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests,
-		limits: o.Limits, first: o.Election,
+	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), contents: noContents()}
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
 	var err error
 	var complaints streamErrors

@@ -17,8 +17,12 @@ import (
 // forgetFormer deletes the key_index entries that a switch must not have as a member (ops.Former).
 func (d *Device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key,
 	used func(wire.Key) bool) error {
+	configs, err := d.have("chain_config", ofChain(ct))
+	if err != nil {
+		return err
+	}
 	had := chain.None
-	for _, te := range d.haveOf("chain_config", ct) { // one at most
+	for _, te := range configs { // there is at most one entry
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return err
@@ -44,13 +48,13 @@ func (d *Device) WriteKeys(ctx context.Context, insert bool, keys []ops.Entry) e
 		if err != nil {
 			return err
 		}
-		old, known := d.entries["key_index"][p4rt.MatchKey(te[0])]
+		old := d.entries["key_index"][p4rt.MatchKey(te[0])]
 		switch {
-		case insert && !known:
+		case insert && old == nil:
 			updates = append(updates, p4rt.Insert(p4rt.EntryEntity(te[0])))
-		case insert && !p4rt.SameAction(old.entry(), te[0]):
+		case insert && !p4rt.SameAction(old, te[0]):
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
-		case !insert && known:
+		case !insert && old != nil:
 			updates = append(updates, p4rt.Delete(p4rt.EntryEntity(&v1.TableEntry{TableId: te[0].TableId,
 				Match: te[0].Match})))
 		}
@@ -80,7 +84,7 @@ func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 		if err != nil {
 			return err
 		}
-		if !p4rt.SameAction(d.entries["key_index"][p4rt.MatchKey(te[0])].entry(), te[0]) {
+		if !p4rt.SameAction(d.entries["key_index"][p4rt.MatchKey(te[0])], te[0]) {
 			updates = append(updates, p4rt.Modify(p4rt.EntryEntity(te[0])))
 		}
 	}

@@ -37,7 +37,7 @@ type Owner interface {
 	NotSetUp(d *Device, why string)
 	// SetUp reports that the switch has everything that follows from the topology. fresh says that
 	// its registers are empty.
-	SetUp(d *Device, in Incarnation, fresh bool, has map[uint8]Report)
+	SetUp(d *Device, stream int, fresh bool, has map[uint8]Report)
 	// LeaseReply reports the reply to a LEASE, and when it came.
 	LeaseReply(d *Device, at chain.Time, p *wire.Packet)
 }

@@ -2,7 +2,6 @@ package switches
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -56,12 +55,7 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 		// The program was committed without reconciling. In that case some targets keep registers,
 		// and others do not.
 		pushed = p4rt.Committed
-		if err := d.limits.loads.begin(ctx); err != nil {
-			return p4rt.Kept, err
-		}
-		err := d.Client.ReloadIn(ctx, stream, pipeline)
-		d.limits.loads.end(errors.Is(err, p4rt.ErrOutcomeUnknown))
-		if err != nil {
+		if err := d.Client.ReloadIn(ctx, stream, pipeline); err != nil {
 			return p4rt.Kept, err
 		}
 	}
@@ -142,8 +136,13 @@ func (d *Device) writeOpenness(ctx context.Context) error {
 	return nil
 }
 
-// readOpenness reads from the default entry of access whether it grants everything to all hosts.
-func (d *Device) readOpenness(ctx context.Context) (open bool, err error) {
+// readOpenness reads the default entry of access.
+func (d *Device) readOpenness(ctx context.Context) error {
 	e, ok, err := d.readDefault(ctx, "access")
-	return ok && e.Action == "grant" && e.Param("read").Uint64() == 1, err
+	if err != nil || !ok {
+		d.open = false
+		return err
+	}
+	d.open = e.Action == "grant" && e.Param("read").Uint64() == 1
+	return nil
 }

@@ -2,7 +2,6 @@ package switches
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"time"
 
@@ -26,16 +25,9 @@ func (d *Device) SetUp(ctx context.Context, stream int) {
 		if ctx.Err() != nil || s.Phase != p4rt.Primary || s.Stream != stream {
 			return
 		}
-		select {
-		case d.limits.setUps <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
 		fresh, reports, err := d.trySetUp(ctx, stream)
-		<-d.limits.setUps
 		if err == nil {
-			in := d.incarnation()
-			d.owner.Post(func() { d.owner.SetUp(d, in, fresh, reports) })
+			d.owner.Post(func() { d.owner.SetUp(d, stream, fresh, reports) })
 			return
 		}
 		if err.Error() != said {
@@ -55,7 +47,7 @@ func (d *Device) trySetUp(ctx context.Context, stream int) (fresh bool, reports 
 		return false, nil, err
 	}
 	if pushed != p4rt.Kept {
-		d.programLoaded(stream)
+		d.freshAt, d.loadedAt = stream, 0
 		d.owner.Post(func() {
 			d.owner.Event("switch.program-loaded", d, "the program was loaded ("+pushed.String()+"): its registers are empty")
 		})
@@ -81,71 +73,68 @@ func (d *Device) Empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.programLoaded(s.Stream)
+	d.freshAt, d.loadedAt = s.Stream, 0
 	d.SetUp(ctx, s.Stream)
 	return nil
 }
 
-// load reads what is in the switch's tables, unless that is known.
+// load reads the contents of the switch's tables.
 func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
 	}
-	c := noContents()
-	placed := map[uint8]map[wire.Key]ops.Entry{}
+	entries := map[string]map[string]*v1.TableEntry{}
 	for _, table := range d.tables() {
 		list, err := d.Client.ReadTable(ctx, table)
 		if err != nil {
 			return err
 		}
 		d.worked.Store(int64(d.owner.Now()))
-		c.entries[table] = make(map[string]stored, len(list))
-		for _, te := range list {
-			key := p4rt.MatchKey(te)
-			c.entries[table][key] = store(te)
-			if of, ok := d.chainOf(table, te); ok {
-				c.indexChain(of, key)
-			}
-			if table != "key_index" {
-				continue
-			}
-			k, err := d.readSlot(te)
-			if err != nil {
-				return err
-			}
-			if placed[k.ID.Chain()] == nil {
-				placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
-			}
-			placed[k.ID.Chain()][k.ID] = k
+		entries[table] = map[string]*v1.TableEntry{}
+		for _, e := range list {
+			entries[table][p4rt.MatchKey(e)] = e
 		}
 	}
 	list, err := d.Client.ReadGroups(ctx)
 	if err != nil {
 		return err
 	}
+	groups := map[uint32]p4rt.Group{}
 	for _, g := range list {
-		c.groups[g.ID] = g
+		groups[g.ID] = g
 	}
+	rates := map[int]int64{}
 	if !d.Unguarded() {
-		if c.rates, err = d.Client.ReadMeter(ctx, "host_rate"); err != nil {
+		if rates, err = d.Client.ReadMeter(ctx, "host_rate"); err != nil {
 			return err
 		}
-		if c.open, err = d.readOpenness(ctx); err != nil {
+		if err := d.readOpenness(ctx); err != nil {
 			return err
 		}
 	}
 	if !d.lacks("chain_peer") {
-		if c.peersOpen, err = d.readPeersOpen(ctx); err != nil {
+		if err := d.readPeersOpen(ctx); err != nil {
 			return err
 		}
+	}
+	placed := map[uint8]map[wire.Key]ops.Entry{}
+	for _, te := range entries["key_index"] {
+		k, err := d.readSlot(te)
+		if err != nil {
+			return err
+		}
+		if placed[k.ID.Chain()] == nil {
+			placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
+		}
+		placed[k.ID.Chain()][k.ID] = k
 	}
 	d.placedMu.Lock()
 	d.placed = placed
 	d.placedMu.Unlock()
-	// It has no parts: the switch may have been restarted, so only the machine may install earlier
-	// content again.
-	c.loadedAt = stream
-	d.contents = c
+	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
+	d.swept = nil
+	d.peered = map[uint8]bool{}
+	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
 	return nil
 }
 
@@ -155,13 +144,14 @@ type Report struct {
 	Keys       int // number of key_index entries
 }
 
-// ReadChains reads a switch's content for each chain. It also returns the incarnation that this
-// content is of. It runs on the worker.
-func (d *Device) ReadChains(ctx context.Context) (in Incarnation, has map[uint8]Report, err error) {
-	if err = d.load(ctx, d.Client.State().Stream); err == nil {
+// ReadChains reads a switch's content for each chain. It also returns the number of the
+// connection. It runs on the worker.
+func (d *Device) ReadChains(ctx context.Context) (stream int, has map[uint8]Report, err error) {
+	stream = d.Client.State().Stream
+	if err = d.load(ctx, stream); err == nil {
 		has, err = d.report()
 	}
-	return d.incarnation(), has, err
+	return stream, has, err
 }
 
 // report returns the switch's known content for each chain.
@@ -172,8 +162,8 @@ func (d *Device) report() (map[uint8]Report, error) {
 	for _, id := range p.Chains {
 		out[id] = Report{Keys: len(d.KeyEntries(id))}
 	}
-	for _, s := range d.entries["chain_config"] {
-		e, err := info.Decode(s.entry())
+	for _, te := range d.entries["chain_config"] {
+		e, err := info.Decode(te)
 		if err != nil {
 			return nil, err
 		}
@@ -187,38 +177,18 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
-// base is what a WriteBase goes by.
-type base struct {
-	plan   *tableplan.Plan
-	routes []uint32
-	leases []p4rt.Entry
-}
-
-func (b *base) equal(o *base) bool {
-	return b != nil && b.plan == o.plan && slices.Equal(b.routes, o.routes) && reflect.DeepEqual(b.leases, o.leases)
-}
-
-// WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
-// that do not exist. In a large network most changes of routes concern few switches, so it first
-// checks whether this switch is one of them.
+// WriteBase makes the switch hold the entries that follow from the topology, and deletes entries of
+// chains that do not exist.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil {
 		return ErrGone
 	}
-	leases := d.owner.Leases(sw)
-	by := base{p, p.Routes(sw), leases} // before the entries are made of it
-	if d.base.equal(&by) {
-		if err := d.writeOpenness(ctx); err != nil {
-			return err
-		}
-		return d.closePeers(ctx)
-	}
-	d.base = nil
-	// The right to use a session is written before the port that uses it. A request between the
-	// two would be refused permanently, because its session would not be the host's.
-	want, err := d.encode(append(slices.Clone(leases), p.Base(sw)...)...)
+	// The right to use a session is written before the port that uses it. A request that came
+	// between these writes would be refused permanently, because its session would not be the
+	// host's.
+	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
 	if err != nil {
 		return err
 	}
@@ -282,7 +252,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.Apply(ctx, remove...); err != nil {
 		return err
 	}
-	d.swept, d.base = p.Chains, &by
+	d.swept = p.Chains
 	return d.closePeers(ctx)
 }
 

@@ -23,8 +23,8 @@ func (t target) Err() error {
 	return nil
 }
 
-// Connection implements ops.Target. Emptying the switch counts as another connection.
-func (t target) Connection() int { return t.Client.State().Stream + int(t.programs.Load()) }
+// Connection implements ops.Target.
+func (t target) Connection() int { return t.Client.State().Stream }
 
 // Send implements ops.Target.
 func (t target) Send(p *wire.Packet) error { return t.sendFrom(leasePort, p) }

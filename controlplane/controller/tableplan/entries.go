@@ -45,18 +45,6 @@ func localAddress(a netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "local_address", Match: p4rt.Match{"ipv4_dst": p4rt.Exact(a)}, Action: "set_local"}
 }
 
-// noRoute returns the entry that makes a switch drop packets to some addresses, although a shorter
-// prefix has a route.
-func noRoute(to netip.Prefix) p4rt.Entry {
-	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to.Addr(), to.Bits())}, Action: "no_route"}
-}
-
-// AtService returns entries with the matches of those that a switch may have for a chain's service
-// address: in local_address and in ipv4_lpm.
-func AtService(c *topology.Chain) [2]p4rt.Entry {
-	return [2]p4rt.Entry{localAddress(c.Address), toController(c.Address)}
-}
-
 func forward(to netip.Prefix, mac []byte, port uint32) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(to.Addr(), to.Bits())}, Action: "forward",
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}

@@ -78,17 +78,11 @@ func allocateBlocks(t *topology.Topology) groupTable {
 
 func allocateDensely(t *topology.Topology) (groupTable, error) {
 	out := groupTable{}
-	known := map[string]map[uint8]groupIDs{} // by the ports that they are for
 	for _, s := range t.Switches {
 		taken := make([]bool, maxGroup+1)
 		taken[0] = true // id 0 is not a group
-		ports := replyPorts(s)
-		if ids := known[fmt.Sprint(ports)]; ids != nil {
-			out[s.Name] = ids
-			continue
-		}
 		ids := map[uint8]groupIDs{}
-		known[fmt.Sprint(ports)] = ids
+		ports := replyPorts(s)
 		low := 1
 		for _, c := range t.Chains {
 			var g groupIDs

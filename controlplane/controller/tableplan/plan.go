@@ -18,18 +18,13 @@ type Plan struct {
 	full     *topology.Graph                // the graph with all switches
 	around   atomic.Pointer[topology.Graph] // the graph without the switches to avoid
 	groups   groupTable
-	Chains   []uint8             // their ids
-	services map[netip.Addr]bool // their addresses
+	Chains   []uint8 // ids of the chains
 	// numbers holds the numbers of the principals and realms, by name.
 	numbers map[string]uint16
 
-	cover []netip.Prefix // all addresses of the network; nil: no switch gathers its routes
-
-	// entrances caches the result of ports for each switch, and gathers that of gather. Avoid empties
-	// them.
+	// entrances caches the result of ports for each switch. avoid empties it.
 	entrancesMu sync.Mutex
 	entrances   map[string]map[string][]uint32
-	gathers     map[string]*gathered
 }
 
 // New makes the plan of a topology. It fails if the multicast groups of the chains do not fit, or
@@ -39,17 +34,12 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Topology: t, full: t.Graph(nil), groups: groups, Chains: []uint8{},
-		services: map[netip.Addr]bool{}}
+	p := &Plan{Topology: t, full: t.Graph(nil), groups: groups, Chains: []uint8{}}
 	if p.numbers, err = given.of(t); err != nil {
 		return nil, err
 	}
 	for _, c := range t.Chains {
 		p.Chains = append(p.Chains, c.ID)
-		p.services[c.Address] = true
-	}
-	if c := cover(t); mayGather(t, c) {
-		p.cover = c
 	}
 	p.Avoid(nil)
 	return p, nil
@@ -69,12 +59,8 @@ func (p *Plan) Avoid(down map[string]bool) {
 	p.entrancesMu.Lock()
 	defer p.entrancesMu.Unlock()
 	p.around.Store(p.Topology.Graph(maps.Clone(down)))
-	p.entrances, p.gathers = map[string]map[string][]uint32{}, map[string]*gathered{}
+	p.entrances = map[string]map[string][]uint32{}
 }
-
-// Graph returns the network by which the routes go now. As long as it is the same, so are all
-// routes.
-func (p *Plan) Graph() *topology.Graph { return p.around.Load() }
 
 // walk follows the routes from one switch to another. It calls enter for each later switch on the
 // way, including the last, with the port by which a packet enters that switch.
@@ -135,18 +121,6 @@ func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 	return out
 }
 
-// Ways returns the switches on the routes between any two of some switches, with these themselves.
-func (p *Plan) Ways(switches []string) map[string]bool {
-	out := map[string]bool{}
-	for _, from := range switches {
-		out[from] = true
-		for _, to := range switches {
-			p.walk(from, to, func(at string, _ uint32) { out[at] = true })
-		}
-	}
-	return out
-}
-
 // graph returns a network graph in which one switch can reach all of some others. If possible, this
 // is the graph without the switches to avoid, otherwise the full graph.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
@@ -159,25 +133,14 @@ func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	return g
 }
 
-// towards returns the route at a switch to an address that is at or behind another switch. It returns
-// false if there is none, or if the switch's gathered routes (nil: none) contain it.
-func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string, g *gathered) (p4rt.Entry, bool) {
+// towards returns the route at a switch to an address that belongs to another switch or to one of
+// that switch's hosts.
+func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.Entry, bool) {
 	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
-	if !ok || g.covers(hop) {
+	if !ok {
 		return p4rt.Entry{}, false
 	}
 	return forward(to, hop.Peer.MAC, hop.Number), true
-}
-
-// Routes returns the ports through which a switch sends packets for each other switch. As long as
-// they are the same, so is all of Base that depends on routes.
-func (p *Plan) Routes(s *topology.Switch) []uint32 {
-	out := make([]uint32, 0, len(p.Topology.Switches))
-	for _, other := range p.Topology.Switches {
-		hop, _ := p.graph(s.Name, other.Name).NextHop(s.Name, other.Name)
-		out = append(out, hop.Number)
-	}
-	return out
 }
 
 // Grant returns the access entry that says whether a principal may read and write in a realm.
@@ -206,16 +169,12 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 		}
 	}
 	out = append(out, localAddress(s.Address), toController(p.Topology.Controller.Address))
-	g := p.gather(s)
-	if g != nil {
-		out = append(out, p.gatheredRoutes(s, g)...)
-	}
 	for _, other := range p.Topology.Switches {
-		if e, ok := p.towards(s, only(other.Address), other.Name, g); ok {
+		if e, ok := p.towards(s, only(other.Address), other.Name); ok {
 			out = append(out, e)
 		}
 		for _, prefix := range other.Prefixes {
-			if e, ok := p.towards(s, prefix, other.Name, g); ok {
+			if e, ok := p.towards(s, prefix, other.Name); ok {
 				out = append(out, e)
 			}
 		}
@@ -225,7 +184,7 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 			out = append(out, forward(only(h.IP), h.MAC, h.Port))
 		} else if h.Switch.Covers(h.IP) {
 			continue
-		} else if e, ok := p.towards(s, only(h.IP), h.Switch.Name, g); ok {
+		} else if e, ok := p.towards(s, only(h.IP), h.Switch.Name); ok {
 			out = append(out, e)
 		}
 	}
@@ -236,9 +195,12 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 // these tables are for service addresses.
 func (p *Plan) IsBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
-		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") &&
-			p.services[v.Addr()] {
-			return false
+		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") {
+			for _, c := range p.Topology.Chains {
+				if v.Addr() == c.Address {
+					return false
+				}
+			}
 		}
 	}
 	return true
@@ -250,7 +212,7 @@ type Part struct {
 	Peers  map[uint32]Peer // chain_peer entries, by port
 	Groups []p4rt.Group
 	Take   *p4rt.Entry // local_address entry of the service address, at members that may answer
-	Route  *p4rt.Entry // ipv4_lpm entry of the service address: its route, or that there is none
+	Route  *p4rt.Entry // ipv4_lpm entry of the service address, at the other switches
 }
 
 // Chain returns a switch's content for a configuration of a chain.
@@ -290,12 +252,8 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 	if a.Holds() {
 		e := localAddress(c.Address)
 		out.Take = &e
-		if p.gather(s) != nil {
-			drop := noRoute(only(c.Address))
-			out.Route = &drop
-		}
 	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name,
-		conf.Members), nil); ok {
+		conf.Members)); ok {
 		out.Route = &e
 	}
 	return out

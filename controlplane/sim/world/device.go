@@ -35,7 +35,6 @@ type Device struct {
 	starts    int  // value of Node.Starts when the connection was made
 	Cut       bool // this controller cannot reach the switch
 	freshAt   int  // number of the connection in which the controller loaded the program
-	programs  int  // how often the controller has emptied the switch in a connection
 	emptying  bool // the switch is being emptied
 	// keyIndex has the key_index entries that the switch has acknowledged, and part is the switch's
 	// part in the chain.

@@ -67,7 +67,6 @@ func (s *Shell) erase(a chain.Erase) {
 			{Loads, "program", n.load},
 			{Writes, "base", n.setBase},
 		}, func(err error) {
-			d.programs++
 			d.emptying = false
 			if err != nil {
 				s.Machine.EraseFailed(s.Clock(), a.Seq, err)

@@ -30,7 +30,7 @@ func (t *opsTarget) Err() error {
 }
 
 // Connection implements ops.Target.
-func (t *opsTarget) Connection() int { return t.Number + t.programs }
+func (t *opsTarget) Connection() int { return t.Number }
 
 // Send implements ops.Target.
 func (t *opsTarget) Send(p *wire.Packet) error {
