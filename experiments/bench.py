@@ -85,11 +85,11 @@ the kernel this one core does all the work.
 MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 
 
-def topology(chain: int, bits: int, switches: int = 2) -> p4app.Topology:
-    """A line of switches with a host at each, of which the first ``chain`` are the chain. A line
-    has at least two, so for a chain of one the second one is not a member.
+def topology(chain: int, bits: int) -> p4app.Topology:
+    """A line of switches with a host at each. For a chain of one the line has a second switch,
+    which is not a member.
     """
-    content = p4app.line(max(chain, switches), profile=bits)
+    content = p4app.line(max(chain, 2), profile=bits)
     content["netcraq"]["chains"][0]["members"] = [f"s{i}" for i in range(1, chain + 1)]
     checked = p4app.check(content, f"a chain of {chain}")
     # A lease of 200 ms expires when the load leaves no CPU time for the controller. This benchmark

@@ -209,14 +209,11 @@ def together(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[d
 
 
 @contextlib.contextmanager
-def network(
-    system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,), switches: int = 2
-) -> Iterator[Network]:
+def network(system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,)) -> Iterator[Network]:
     """Bring up a system on ``nodes`` switches of an engine (a key of
-    :data:`experiments.bench.ENGINES`), the first ones of a line of ``switches`` or more. Loads
-    start on ``cpus``, in turn.
+    :data:`experiments.bench.ENGINES`). Loads start on ``cpus``, in turn.
     """
-    checked = topology(nodes, BITS, switches)
+    checked = topology(nodes, BITS)
     # When the load uses all CPUs, the controller's renewals are late, so the lease is long: its
     # expiry is not measured here.
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))

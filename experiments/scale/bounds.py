@@ -139,12 +139,15 @@ def highest(fabric: LeafSpine, chains: Sequence[Sequence[int]], work: Workload, 
     """The highest rate that no station exceeds. The rate decides how many keys are dirty, so this
     searches the rate whose own bottleneck it is.
     """
-    low, high = 0.0, demand(fabric, chains, work, switches, 0.0).bound().rate
-    for _ in range(12):
+    found = demand(fabric, chains, work, switches, 0.0).bound()
+    if switches.system != costs.NETCRAQ or work.reads == 1:  # no read depends on the rate
+        return found
+    low, high = 0.0, found.rate
+    for _ in range(9):
         middle = (low + high) / 2
-        low, high = (middle, high) if demand(fabric, chains, work, switches, middle).bound().rate >= middle else (low, middle)
-    found = demand(fabric, chains, work, switches, low).bound()
-    return Bound(low if low else found.rate, found.where, found.work)
+        now = demand(fabric, chains, work, switches, middle).bound()
+        low, high, found = (middle, high, now) if now.rate >= middle else (low, middle, found)
+    return Bound(low, found.where, found.work)
 
 
 def etcd(members: int, work: Workload) -> Bound:

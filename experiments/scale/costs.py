@@ -76,6 +76,12 @@ def role(system: str, engine: str, kind: str) -> float:
     raise KeyError((system, engine, kind))
 
 
+def engines() -> list[str]:
+    """The hooks of the kernel whose programs were measured, and the chip."""
+    found = {row["engine"] for row in measurements()["roles"]}
+    return [engine for engine in (TC, XDP, CHIP) if engine in found or engine == CHIP]
+
+
 def frame(engine: str) -> float:
     """The time to receive and send a frame at a switch in the kernel: half of what a read takes
     without its program. The load generator's part is in it, so it is an upper bound.

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ from experiments.scale.costs import DATA  # noqa: E402
 from experiments.scale.predict import OUTSTANDING, chain_loads  # noqa: E402
 
 LENGTHS = (2, 4, 8)
+SINGLE: dict[str, tuple[str, int]] = {"read": ("h1", 0), "write": ("h1", 100), "read past a switch": ("h2", 0)}
+"""The loads on a chain of one, by name: the host, and the writes in 100 queries. The second switch
+of the line is not a member, so it only forwards what its host sends.
+"""
 ROLES = {"NetCRAQ with leases": SHIPPED, NETCHAIN: NETCHAIN}
 """The systems of ``bin/netcraq-programs`` that this comparison uses."""
 
@@ -56,36 +62,23 @@ def one(net: Network, host: str, seconds: float, **load: Any) -> dict[str, float
     }
 
 
-def single_loads(length: int) -> dict[str, tuple[str, int]]:
-    """The loads on a chain of one, at the first switch of a line: the host, and the writes in 100
-    queries. The other switches only forward.
-    """
-    return {"read": ("h1", 0), "write": ("h1", 100), "read past a switch": ("h2", 0), "read past all": (f"h{length}", 0)}
-
-
-def compare(system: str, engine: str, lengths: list[int], rounds: int, seconds: float) -> list[dict[str, Any]]:
+def compare(system: str, engine: str, lengths: list[int], rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
     """Measure one system at one hook: for each length and round, the chain's slices beside those of
-    a chain of one on a line of as many switches.
+    a chain of one. A slice that failed is left out.
     """
-    rows = []
     with processors.placed(processors.ONE) as cpus, contextlib.ExitStack() as stack:
-
-        def up(members: int, switches: int) -> Network:
-            return stack.enter_context(network(system, engine, members, cpus, switches))
-
-        nets = {length: {1: up(1, length), length: up(length, length)} for length in lengths}
+        nets = {n: stack.enter_context(network(system, engine, n, cpus)) for n in (1, *lengths)}
         for number in range(rounds):
             for length in lengths:
-                loads = [(1, name, {"writes": writes}, host) for name, (host, writes) in single_loads(length).items()]
+                loads = [(1, name, {"writes": writes}, host) for name, (host, writes) in SINGLE.items()]
                 loads += [(length, name, load, "h1") for name, load in chain_loads(system, length).items()]
                 for n, name, load, host in pairs.turn(number, loads):
                     row = {"system": system, "engine": engine, "beside": length, "round": number}
                     try:
-                        rows.append({**row, "length": n, "load": name, **one(nets[length][n], host, seconds, **load)})
-                    except Failed as why:
-                        print(f"{system}, {engine}, {n}, {name}: {why}", file=sys.stderr)
+                        yield {**row, "length": n, "load": name, **one(nets[n], host, seconds, **load)}
+                    except (Failed, subprocess.TimeoutExpired) as why:
+                        print(f"{system}, {engine}, {n}, {name}: {str(why)[:200]}", file=sys.stderr)
             print(f"{system}, {engine}: round {number + 1} of {rounds}", flush=True)
-    return rows
 
 
 def roles(engine: str) -> list[dict[str, Any]]:
@@ -101,6 +94,7 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="measure.py", description="Measure chains for the model of scale.")
     parser.add_argument("--engines", nargs="+", default=["ebpf tc", "ebpf xdp"], metavar="E", help="tc and XDP, or one")
+    parser.add_argument("--systems", nargs="+", default=[SHIPPED, NETCHAIN], metavar="S", help="NetCRAQ and NetChain")
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS), metavar="N", help="chains' lengths")
     parser.add_argument("--rounds", type=int, default=8, metavar="N", help="slices of each load (default 8)")
     parser.add_argument("--seconds", type=float, default=0.15, metavar="S", help="of a slice (default 0.15)")
@@ -112,9 +106,10 @@ def main() -> int:
         if "roles" in options.parts:
             result["roles"] += roles(engine)
             options.out.write_text(json.dumps(result) + "\n")
-        for system in (SHIPPED, NETCHAIN) if "slices" in options.parts else ():
-            result["slices"] += compare(system, engine, options.lengths, options.rounds, options.seconds)
-            options.out.write_text(json.dumps(result) + "\n")
+        for system in options.systems if "slices" in options.parts else ():
+            for row in compare(system, engine, options.lengths, options.rounds, options.seconds):
+                result["slices"].append(row)
+                options.out.write_text(json.dumps(result) + "\n")
     return 0
 
 

@@ -4,8 +4,7 @@
 A chain of one gives three numbers, in each round: how much longer its programs run in a network
 than in memory (``factor``), the cost of a frame between devices, and that of the load. With the
 time of each kind of packet in memory they make the costs of the model. Nothing of a longer chain is
-used. All switches of a measurement share one CPU and its caches. So the numbers come from reads
-that pass as many switches as the predicted chain has, which only forward.
+used.
 """
 
 from __future__ import annotations
@@ -67,17 +66,13 @@ class Comparison:
         return abs(self.error) <= AIM
 
 
-def calibrate(slices: dict[str, dict[str, float]], system: str, engine: str, switches: int) -> Single:
-    """Take the three numbers from the slices of a chain of one. ``switches`` is the number of
-    switches that a read passes or asks: 1 or 2, or more on a longer line.
-    """
-    read, past = slices["read"], slices["read past all" if switches > 2 else "read past a switch"]
-    hot = costs.role(system, engine, costs.READ)
-    further = max(switches, 2) - 1
-    hot_past = hot + further * (costs.role(system, engine, costs.PASS) + costs.role(system, engine, costs.REPLY_PASS))
-    frame = (past["cpu_ns"] - past["program_ns"] - read["cpu_ns"] + read["program_ns"]) / (2 * further)
-    frame = max(0.0, frame)
-    factor = read["program_ns"] / hot if switches == 1 else past["program_ns"] / hot_past
+def calibrate(slices: dict[str, dict[str, float]], system: str, engine: str) -> Single:
+    """Take the three numbers from the slices of a chain of one."""
+    read, past = slices["read"], slices["read past a switch"]
+    hot = sum(costs.role(system, engine, kind) for kind in (costs.READ, costs.READ, costs.PASS, costs.REPLY_PASS))
+    factor = (read["program_ns"] + past["program_ns"]) / hot
+    # The second read takes two more frames, and two more runs of a program.
+    frame = max(0.0, (past["cpu_ns"] - past["program_ns"] - read["cpu_ns"] + read["program_ns"]) / 2)
     return Single(factor, frame, max(0.0, read["cpu_ns"] - read["program_ns"] - 2 * frame))
 
 
@@ -109,36 +104,30 @@ def rounds(rows: list[dict[str, Any]], system: str, engine: str, length: int) ->
         for row in mine:
             if row["round"] == number and row["program_ns"] > 0:
                 found[row["length"]][row["load"]] = row
-        if {"read", "read past a switch", "read past all"} <= found[1].keys():
+        if {"read", "read past a switch"} <= found[1].keys():
             yield found
 
 
-def working(system: str, length: int, load: str) -> int:
-    """The number of switches that a load keeps busy."""
-    return 1 if system == costs.NETCRAQ and load == "read" else length
-
-
-def compare(quantity: str = "cpu_ns", crowded: bool = True) -> list[Comparison]:
-    """Compare all measured chains. ``quantity`` is ``cpu_ns`` or ``program_ns``. If not ``crowded``,
-    the costs are those of a CPU that runs one or two switches.
-    """
+def compare(quantity: str = "cpu_ns") -> list[Comparison]:
+    """Compare all measured chains. ``quantity`` is ``cpu_ns`` or ``program_ns``."""
     data = costs.measurements()["slices"]
     cases = sorted({(row["system"], row["engine"], row["beside"]) for row in data}, reverse=True)
     out = []
     for system, engine, length in cases:
         found = list(rounds(data, system, engine, length))
+        singles = [calibrate(each[1], system, engine) for each in found]
+        usual = Single(*(statistics.median(getattr(s, name) for s in singles) for name in ("factor", "frame", "load")))
         for load in chain_loads(system, length):
-            busy = working(system, length, load)
-            singles = [calibrate(each[1], system, engine, busy if crowded else min(busy, 2)) for each in found]
-            usual = Single(*(statistics.median(getattr(s, name) for s in singles) for name in ("factor", "frame", "load")))
             kinds = packets(system, engine, length, load, usual)
             hot = sum(number * costs.role(system, engine, kind) for kind, number in kinds.items())
             frames = kinds.total() + 1
-            both = []
+            both: list[tuple[float, float]] = []
             for single, each in zip(singles, found, strict=True):
                 if load in each[length]:
                     rest = frames * single.frame + single.load if quantity == "cpu_ns" else 0.0
                     both.append((single.factor * hot + rest, each[length][load][quantity]))
+            if len(both) < 3:
+                continue
             ratio = pairs.estimate([ours / theirs for ours, theirs in both])
             predicted, measured = (statistics.median(column) for column in zip(*both, strict=True))
             interval = ratio.low - 1, ratio.high - 1
