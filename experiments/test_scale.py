@@ -22,7 +22,9 @@ def test_one_station_waits_as_in_m_d_1(used: float) -> None:
     the service.
     """
     station, service = Station("s"), 1000.0
-    out = open_load(lambda env, draw: ("read", iter([Visit(station, service)])), [station], 1e9 * used / service, 30_000)
+    out = open_load(
+        lambda env, draw: ("read", iter([Visit(station, service)])), [station], 1e9 * used / service, 30_000
+    )
     wait = statistics.mean(out.latencies["read"]) - service
     assert wait == pytest.approx(service * used / (2 * (1 - used)), rel=0.1)
     assert out.used["s"] == pytest.approx(used, rel=0.03)

@@ -154,4 +154,8 @@ def etcd(members: int, work: Workload) -> Bound:
     """The same for etcd, whose leader takes all writes."""
     of = Etcd(members, work)
     need = (work.reads * of.read_cost / members + (1 - work.reads) * of.put_cost) / len(of.stations[0].free)
-    return Bound(1e9 / need, "every member", "reads" if work.reads * of.read_cost / members > (1 - work.reads) * of.put_cost else "writes")
+    return Bound(
+        1e9 / need,
+        "every member",
+        "reads" if work.reads * of.read_cost / members > (1 - work.reads) * of.put_cost else "writes",
+    )

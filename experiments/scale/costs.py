@@ -27,7 +27,9 @@ class Cost:
     """Whether this project measured it. Otherwise the source is a citation or an assumption."""
 
 
-SWITCH, ETCD, FAILOVER, KUBERNETES = (f"docs/benchmarks/{name}.md" for name in ("switch", "etcd", "failover", "kubernetes"))
+SWITCH, ETCD, FAILOVER, KUBERNETES = (
+    f"docs/benchmarks/{name}.md" for name in ("switch", "etcd", "failover", "kubernetes")
+)
 NUMBERS = {
     "a read on one core at tc: load, switch and two frames": Cost(
         1e9 / 2_534_501, "ns", f"{SWITCH}, two cores, 2026-11-27, 8792091e"
@@ -35,30 +37,55 @@ NUMBERS = {
     "a read on one core at XDP: load, switch and two frames": Cost(
         1e9 / 2_202_878, "ns", f"{SWITCH}, two cores, 2026-11-27, 8792091e"
     ),
-    "the program's part of that read at tc": Cost(66, "ns", f"{SWITCH}, values that rest in the frame, 2026-11-27, d1602550"),
-    "the program's part of that read at XDP": Cost(55, "ns", f"{SWITCH}, values that rest in the frame, 2026-11-27, d1602550"),
-    "a client's own work for a query": Cost(3_600, "ns", f"{SWITCH}, what a request costs a client, 2026-11-26, 020c6599"),
+    "the program's part of that read at tc": Cost(
+        66, "ns", f"{SWITCH}, values that rest in the frame, 2026-11-27, d1602550"
+    ),
+    "the program's part of that read at XDP": Cost(
+        55, "ns", f"{SWITCH}, values that rest in the frame, 2026-11-27, d1602550"
+    ),
+    "a client's own work for a query": Cost(
+        3_600, "ns", f"{SWITCH}, what a request costs a client, 2026-11-26, 020c6599"
+    ),
     "a chip's packets": Cost(
         4e9, "packets a second", "Jin and others, NetChain, NSDI 2018, table 1 and section 8 (a Tofino)", measured=False
     ),
-    "a chip's pipeline, at most": Cost(1_000, "ns", "Jin and others, NetChain, NSDI 2018, table 1 (below 1 µs)", measured=False),
+    "a chip's pipeline, at most": Cost(
+        1_000, "ns", "Jin and others, NetChain, NSDI 2018, table 1 (below 1 µs)", measured=False
+    ),
     "a link of 50 m": Cost(250, "ns", "assumed length; light in glass takes 5 ns for a metre", measured=False),
-    "etcd, three members: processor time of a put": Cost(188_000, "ns", f"{ETCD}, puts to the leader, 2026-11-27, 7d14c30b"),
+    "etcd, three members: processor time of a put": Cost(
+        188_000, "ns", f"{ETCD}, puts to the leader, 2026-11-27, 7d14c30b"
+    ),
     "etcd, three members: processor time of a read": Cost(159_000, "ns", f"{ETCD}, ranges, 2026-11-27, beb0a491"),
     "etcd, three members: a put's p50": Cost(491_000, "ns", f"{ETCD}, against Redis, 2026-11-21, 609b999e"),
     "etcd, three members: a read's p50": Cost(386_000, "ns", f"{ETCD}, against Redis, 2026-11-21, 609b999e"),
-    "cores of a member of etcd": Cost(2, "cores", "assumed: as many as the machine that measured it has", measured=False),
-    "NetCRAQ: no write after a switch died (lease of 200 ms)": Cost(157e6, "ns", f"{FAILOVER}, tc, 2026-11-21, ae302f81"),
+    "cores of a member of etcd": Cost(
+        2, "cores", "assumed: as many as the machine that measured it has", measured=False
+    ),
+    "NetCRAQ: no write after a switch died (lease of 200 ms)": Cost(
+        157e6, "ns", f"{FAILOVER}, tc, 2026-11-21, ae302f81"
+    ),
     "NetCRAQ: no write after a switch died (lease of 50 ms)": Cost(43e6, "ns", f"{FAILOVER}, tc, 2026-11-27, 10c6041e"),
     "NetCRAQ: no clean read after a switch died": Cost(7e6, "ns", f"{FAILOVER}, tc, 2026-11-21, ae302f81"),
-    "NetChain: no answer after a switch died": Cost(48e6, "ns", f"{FAILOVER}, against NetChain, tc, 2026-11-21, 609b999e"),
-    "etcd: no write after the leader died": Cost(2.7e9, "ns", f"{KUBERNETES}, elections of 3 s, the better of two runs"),
-    "keys follow the load after": Cost(10, "s", f"{ETCD}, half of the reads answered by the network, 2026-11-27, b4cc5771"),
+    "NetChain: no answer after a switch died": Cost(
+        48e6, "ns", f"{FAILOVER}, against NetChain, tc, 2026-11-21, 609b999e"
+    ),
+    "etcd: no write after the leader died": Cost(
+        2.7e9, "ns", f"{KUBERNETES}, elections of 3 s, the better of two runs"
+    ),
+    "keys follow the load after": Cost(
+        10, "s", f"{ETCD}, half of the reads answered by the network, 2026-11-27, b4cc5771"
+    ),
 }
 
 READ, PASS, REPLY_PASS = "clean read: answered", "read passing", "read reply passing"
 DIRTY_SENT, DIRTY_READ = "dirty read: sent to the tail", "dirty read: answered at the tail"
-HEAD, REPLICA, TAIL, COMMIT = "write at the head", "write at a replica", "write at the tail", "write's answer at a replica"
+HEAD, REPLICA, TAIL, COMMIT = (
+    "write at the head",
+    "write at a replica",
+    "write at the tail",
+    "write's answer at a replica",
+)
 
 
 @functools.cache

@@ -85,7 +85,12 @@ def roles(engine: str) -> list[dict[str, Any]]:
     """Measure the program of one switch for each kind of packet, in memory, without devices."""
     found = programs.run(programs.ENGINES[engine], "--runs", "20000", "--systems", ",".join(ROLES), rounds=8)
     return [
-        {"system": ROLES[row["system"]], "engine": engine, "kind": row["kind"], "ns": [round(x, 1) for x in row["rounds"]]}
+        {
+            "system": ROLES[row["system"]],
+            "engine": engine,
+            "kind": row["kind"],
+            "ns": [round(x, 1) for x in row["rounds"]],
+        }
         for row in found
     ]
 

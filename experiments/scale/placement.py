@@ -83,7 +83,14 @@ class Placed(Chains):
     def __init__(self, asked: Asked, chains: list[list[int]], where: dict[int, int], switches: costs.Switches) -> None:
         client = costs.NUMBERS["a client's own work for a query"].value
         super().__init__(
-            costs.NETCRAQ, asked.fabric, chains, asked.work, switches.cost, switches.after, client, chain_of=where.__getitem__
+            costs.NETCRAQ,
+            asked.fabric,
+            chains,
+            asked.work,
+            switches.cost,
+            switches.after,
+            client,
+            chain_of=where.__getitem__,
         )
         self.asked, self.where = asked, where
         self.etcd = Station("etcd", 64)  # never the bottleneck here
@@ -164,6 +171,13 @@ def cases(size: int, rate: float, count: int) -> Iterator[Case]:
             system = Placed(asked, [*chains, wide], where, costs.Switches(costs.NETCRAQ, costs.TC))
             out = open_load(system.operation, system.stations, rate, count)
             yield Case(
-                size, placement, moment, system.hits / system.reads, system.near / system.reads,
-                out.quantile("read", 0.5), out.quantile("read", 0.99), out.quantile("write", 0.5), max(out.used.values()),
+                size,
+                placement,
+                moment,
+                system.hits / system.reads,
+                system.near / system.reads,
+                out.quantile("read", 0.5),
+                out.quantile("read", 0.99),
+                out.quantile("write", 0.5),
+                max(out.used.values()),
             )

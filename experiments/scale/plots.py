@@ -31,7 +31,9 @@ def draw(result: dict[str, Any], folder: Path) -> list[Path]:
                 if row["reads"] == rows[0]["reads"]:
                     axes.axhline(row["reads_a_second"], color="grey", linewidth=0.8)
                     axes.annotate(row["system"], (rows[0]["switches"], row["reads_a_second"]), fontsize=7, va="bottom")
-        axes.set(xscale="log", yscale="log", xlabel="switches", title="kernel, tc, one core each" if engine == TC else "chip")
+        axes.set(
+            xscale="log", yscale="log", xlabel="switches", title="kernel, tc, one core each" if engine == TC else "chip"
+        )
     panes[0].set_ylabel("reads a second, predicted")
     panes[0].legend(fontsize=6)
     rates = _save(canvas, folder / "scale-rate.svg")
@@ -41,8 +43,12 @@ def draw(result: dict[str, Any], folder: Path) -> list[Path]:
         rows = [r for r in result["latencies"] if (r["system"], r["engine"]) == (system, TC)]
         for kind, style in (("read", "-"), ("write", "--")):
             sizes = [r["switches"] for r in rows]
-            axes.plot(sizes, [r[f"{kind}_p50"] for r in rows], style, color=colour, marker="o", label=f"{system}, {kind}, p50")
-            axes.plot(sizes, [r[f"{kind}_p99"] for r in rows], style, color=colour, alpha=0.4, label=f"{system}, {kind}, p99")
+            axes.plot(
+                sizes, [r[f"{kind}_p50"] for r in rows], style, color=colour, marker="o", label=f"{system}, {kind}, p50"
+            )
+            axes.plot(
+                sizes, [r[f"{kind}_p99"] for r in rows], style, color=colour, alpha=0.4, label=f"{system}, {kind}, p99"
+            )
     axes.set(xscale="log", xlabel="switches", ylabel="µs, predicted, at half of the highest rate", ylim=(0, None))
     axes.legend(fontsize=6)
     return [rates, _save(canvas, folder / "scale-latency.svg")]

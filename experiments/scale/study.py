@@ -67,10 +67,18 @@ def row(setup: Setup, work: Workload, **more: Any) -> dict[str, Any]:
     """The highest rate of a system, as a row of a table."""
     found = setup.bound(work)
     return {
-        "system": setup.system, "engine": setup.engine, "switches": setup.size, "chains": setup.chains,
-        "members": setup.members, "hashed": setup.hashed, "reads": work.reads, "skew": work.skew,
-        "reads_a_second": found.rate * work.reads, "writes_a_second": found.rate * (1 - work.reads),
-        "bottleneck": f"{found.where}: {found.work}", **more,
+        "system": setup.system,
+        "engine": setup.engine,
+        "switches": setup.size,
+        "chains": setup.chains,
+        "members": setup.members,
+        "hashed": setup.hashed,
+        "reads": work.reads,
+        "skew": work.skew,
+        "reads_a_second": found.rate * work.reads,
+        "writes_a_second": found.rate * (1 - work.reads),
+        "bottleneck": f"{found.where}: {found.work}",
+        **more,
     }
 
 
@@ -87,7 +95,9 @@ def sizes(sizes: Sequence[int], engines: Sequence[str]) -> Iterator[dict[str, An
 
 def mixes(size: int) -> Iterator[dict[str, Any]]:
     """Highest rates by the share of reads and by skew."""
-    works = [Workload(reads) for reads in (0.5, 0.8, 0.95, 1.0)] + [Workload(0.95, skew=skew) for skew in (0.0, 0.9, 1.2)]
+    works = [Workload(reads) for reads in (0.5, 0.8, 0.95, 1.0)] + [
+        Workload(0.95, skew=skew) for skew in (0.0, 0.9, 1.2)
+    ]
     for work in works:
         yield row(Setup(NETCRAQ, TC, size, 200), work)
         yield row(netchain(TC, size), work)
@@ -100,19 +110,34 @@ def latencies(sizes: Sequence[int], count: int) -> Iterator[dict[str, Any]]:
             for setup in (Setup(NETCRAQ, engine, size, 200), netchain(engine, size)):
                 rate = CHIP_RATE if engine == CHIP else SHARE * setup.bound(USUAL).rate
                 system = setup.model(USUAL)
-                yield {"system": setup.system, "engine": engine, "switches": size,
-                       **_loaded(system.operation, system.stations, rate, count)}
+                yield {
+                    "system": setup.system,
+                    "engine": engine,
+                    "switches": size,
+                    **_loaded(system.operation, system.stations, rate, count),
+                }
     for members in (3, 5):
         system = Etcd(members, USUAL)
         rate = SHARE * bounds.etcd(members, USUAL).rate
-        yield {"system": f"etcd of {members}", "engine": "", "switches": 0,
-               **_loaded(system.operation, system.stations, rate, count)}
+        yield {
+            "system": f"etcd of {members}",
+            "engine": "",
+            "switches": 0,
+            **_loaded(system.operation, system.stations, rate, count),
+        }
 
 
 def _loaded(operation: Callable[..., Any], stations: Sequence[Station], rate: float, count: int) -> dict[str, float]:
     out = open_load(operation, stations, rate, count)
-    return {"rate": rate, "busiest": max(out.used.values()),
-            **{f"{kind}_p{100 * share:.0f}": out.quantile(kind, share) for kind in ("read", "write") for share in (0.5, 0.99)}}
+    return {
+        "rate": rate,
+        "busiest": max(out.used.values()),
+        **{
+            f"{kind}_p{100 * share:.0f}": out.quantile(kind, share)
+            for kind in ("read", "write")
+            for share in (0.5, 0.99)
+        },
+    }
 
 
 def etcds() -> Iterator[dict[str, Any]]:
@@ -120,14 +145,25 @@ def etcds() -> Iterator[dict[str, Any]]:
     for members in (3, 5):
         for reads in (0.5, 0.8, 0.95, 1.0):
             found = bounds.etcd(members, Workload(reads))
-            yield {"system": f"etcd of {members}", "reads": reads, "reads_a_second": found.rate * reads,
-                   "writes_a_second": found.rate * (1 - reads), "bottleneck": f"{found.where}: {found.work}"}
+            yield {
+                "system": f"etcd of {members}",
+                "reads": reads,
+                "reads_a_second": found.rate * reads,
+                "writes_a_second": found.rate * (1 - reads),
+                "bottleneck": f"{found.where}: {found.work}",
+            }
 
 
 def failures(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     """The switch whose chains have the most load fails: what waits, how long, and the rate later."""
-    wait = {name: NUMBERS[f"{name} after a switch died{lease}"].value / 1e6 for name, lease in (
-        ("NetCRAQ: no write", " (lease of 200 ms)"), ("NetCRAQ: no clean read", ""), ("NetChain: no answer", ""))}
+    wait = {
+        name: NUMBERS[f"{name} after a switch died{lease}"].value / 1e6
+        for name, lease in (
+            ("NetCRAQ: no write", " (lease of 200 ms)"),
+            ("NetCRAQ: no clean read", ""),
+            ("NetChain: no answer", ""),
+        )
+    }
     short = NUMBERS["NetCRAQ: no write after a switch died (lease of 50 ms)"].value / 1e6
     for size in sizes:
         for setup in (Setup(NETCRAQ, TC, size, 200), netchain(TC, size)):
@@ -139,11 +175,17 @@ def failures(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
                 for member in members:
                     load[member] += share
             dead = load.index(max(load))
-            reads = sum(share * _reads_at(setup.system, fabric, members, dead) for share, members in zip(shares, chains, strict=True))
+            reads = sum(
+                share * _reads_at(setup.system, fabric, members, dead)
+                for share, members in zip(shares, chains, strict=True)
+            )
             left = [[m for m in members if m != dead] for members in chains]
             netcraq = setup.system == NETCRAQ
             yield {
-                "system": setup.system, "switches": size, "writes_waiting": load[dead], "reads_waiting": reads,
+                "system": setup.system,
+                "switches": size,
+                "writes_waiting": load[dead],
+                "reads_waiting": reads,
                 "mean_writes_waiting": sum(load) / size,
                 "write_ms": wait["NetCRAQ: no write" if netcraq else "NetChain: no answer"],
                 "short_ms": short if netcraq else None,
@@ -151,9 +193,18 @@ def failures(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
                 "rate_before": setup.bound(USUAL).rate,
                 "rate_after": bounds.highest(fabric, left, USUAL, switches).rate,
             }
-    yield {"system": "etcd, the leader", "switches": 0, "writes_waiting": 1.0, "reads_waiting": 1.0, "mean_writes_waiting": None,
-           "write_ms": NUMBERS["etcd: no write after the leader died"].value / 1e6, "short_ms": None,
-           "read_ms": NUMBERS["etcd: no write after the leader died"].value / 1e6, "rate_before": None, "rate_after": None}
+    yield {
+        "system": "etcd, the leader",
+        "switches": 0,
+        "writes_waiting": 1.0,
+        "reads_waiting": 1.0,
+        "mean_writes_waiting": None,
+        "write_ms": NUMBERS["etcd: no write after the leader died"].value / 1e6,
+        "short_ms": None,
+        "read_ms": NUMBERS["etcd: no write after the leader died"].value / 1e6,
+        "rate_before": None,
+        "rate_after": None,
+    }
 
 
 def _reads_at(system: str, fabric: LeafSpine, members: Sequence[int], dead: int) -> float:

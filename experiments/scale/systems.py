@@ -170,7 +170,9 @@ class Etcd:
         cores = int(costs.NUMBERS["cores of a member of etcd"].value)
         self.stations = [Station(f"member {n + 1}", cores) for n in range(members)]
         self.reads = workload.reads
-        read, put = (costs.NUMBERS[f"etcd, three members: processor time of a {kind}"].value for kind in ("read", "put"))
+        read, put = (
+            costs.NUMBERS[f"etcd, three members: processor time of a {kind}"].value for kind in ("read", "put")
+        )
         self.read_cost, self.put_cost = read, put / 3
         times = [costs.NUMBERS[f"etcd, three members: a {kind}'s p50"].value for kind in ("read", "put")]
         self.rest = max(times[0] - self.read_cost, 0.0), max(times[1] - self.put_cost, 0.0)
