@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -79,8 +80,8 @@ def read_shares(fabric: LeafSpine, members: Sequence[int]) -> dict[int, tuple[fl
 
 
 def dirty_time(fabric: LeafSpine, members: Sequence[int], switches: costs.Switches) -> float:
-    """How long a write keeps a key dirty, in nanoseconds: down the chain and back, without queues."""
-    hops = sum(fabric.distance(a, b) for a, b in zip(members, members[1:], strict=False))
+    """Nanoseconds for which a write keeps a key dirty: down the chain and back, without queues."""
+    hops = sum(fabric.distance(a, b) for a, b in itertools.pairwise(members))
     return 2 * hops * (switches.cost(costs.REPLICA) + switches.after)
 
 

@@ -278,7 +278,7 @@ def facts(result: dict[str, Any]) -> dict[str, str]:
     return {
         "within": str(sum(case.within for case in errors)),
         "cases": str(len(errors)),
-        "worst": f"{100 * max((abs(case.error) for case in errors)):.0f}",
+        "worst": f"{100 * max(abs(case.error) for case in errors):.0f}",
         "date": run["date"].split()[0],
         "commit": run["commit"][:8],
         "seconds": f"{result['seconds']:.0f}",

@@ -133,7 +133,7 @@ def fixed(asked: Asked, chains: int) -> dict[int, int]:
 
 
 def by_load(asked: Asked, chains: int) -> dict[int, int]:
-    """The chain of each popular key: the wide one (the last) for the most popular, and otherwise the
+    """The chain of each popular key: the wide one (the last) for the most popular, otherwise the
     nearest one with room.
     """
     slots = int(SLOTS * asked.work.keys)

@@ -155,7 +155,7 @@ def etcds() -> Iterator[dict[str, Any]]:
 
 
 def failures(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """The switch whose chains have the most load fails: what waits, how long, and the rate later."""
+    """The switch whose chains have most load fails: what waits, how long, and the rate later."""
     wait = {
         name: NUMBERS[f"{name} after a switch died{lease}"].value / 1e6
         for name, lease in (
