@@ -38,7 +38,7 @@ ROLES = {"NetCRAQ with leases": SHIPPED, NETCHAIN: NETCHAIN}
 
 
 def one(net: Network, host: str, seconds: float, **load: Any) -> dict[str, float]:
-    """Measure one slice: nanoseconds of the programs, their runs, and processor time of a query.
+    """Measure one slice: nanoseconds of the programs, their runs, and processor time of a query."""
     switch = load.pop("switch", None)
     command = net._command
     if switch:
