@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Benchmarks. Each prints a table and writes its results to out/.
 
-BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-streams bench-arrow bench-pipelets bench-scale
+BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
 bench: build ## measure the switch, and BMv2: round trips, queries a second
 	@$(SUDO) $(PYTHON) experiments/bench.py
@@ -63,9 +63,6 @@ bench-pipelets: deps ### measure pipelets beside clients that poll
 	@cd pipelets/synchronizer && $(GO_ABS) build -o $(CURDIR)/bin/ ./netcraq-pipelets
 	$(call compile,bin/,experiments/cmd/netcraq-bench-pipelets)
 	@$(PYTHON) experiments/bench_pipelets.py $(if $(QUICK),--quick)
-
-bench-scale: deps ### predict chains over leaf-spine fabrics, by a model (QUICK=1)
-	@$(PYTHON) -m experiments.scale $(if $(QUICK),--quick)
 
 # JetStream and its load programs, from the module that requires NATS.
 bin/netcraq-bench-jetstream: deps
