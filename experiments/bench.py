@@ -218,10 +218,10 @@ def programs(console: Console, engines: list[str], widths: list[int], quick: boo
     hooks = [ENGINES[name]["hook"] for name in engines if "hook" in ENGINES[name]]
     if not hooks:
         return []
-    at, wide = f"BenchmarkKernel/^({'|'.join(hooks)})$", f"^({'|'.join(map(str, widths))})$"
-    which = f"{at}/^(reflector|{wide[2:-2]})$"
+    at, wide = f"BenchmarkKernel/^({'|'.join(hooks)})$", "|".join(map(str, widths))
+    which = f"{at}/^(reflector|{wide})$"
     if quick:  # two reads and a write show that the benchmark works
-        which = f"{at}/^reflector$|{at}/{wide}/^(READ|READ_leased|WRITE)(_general)?$"
+        which = f"{at}/^reflector$|{at}/^({wide})$/^(READ|READ_leased|WRITE)(_general)?$"
     go = shutil.which("go") or str(ROOT / ".venv" / "bin" / "go")
     often = ["-benchtime", "30000x", "-count", "1"] if quick else ["-benchtime", "300000x", "-count", "3"]
     command = [go, "test", "-vet=off", "./p4src", "-run", "xxx", "-bench", which, *often]

@@ -85,7 +85,7 @@ def test_a_short_run(tmp_path):
     small = [
         "--quick",
         "--seconds",
-        "0.1",
+        "0.5",
         "--bits",
         "128",
         "--chains",
@@ -108,7 +108,7 @@ def test_a_short_run(tmp_path):
     result = json.loads(out.read_text())
     assert {row["engine"] for row in result["rows"]} == {"ebpf tc", "interp", "reflector tc", "reflector xdp"}
     assert {row["mode"] for row in result["rows"]} == {"throughput", "serial", "serial, socket"}
-    assert all(row["queries_per_second"] > 0 for row in result["rows"])
+    assert all(row["queries_per_second"] > 20 for row in result["rows"])
     assert not result["failures"]
     assert "reflector" in done.stdout
     alone = [row["program"] for row in result["programs"]]

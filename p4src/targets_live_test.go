@@ -46,13 +46,7 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			}
 			stop, done := make(chan struct{}), make(chan error, 1)
 			var reads atomic.Int64
-			go func() {
-				err := p.keepReading(t, stop, &reads)
-				if err != nil {
-					t.Error(err)
-				}
-				done <- err
-			}()
+			go func() { done <- p.keepReading(t, stop, &reads) }()
 			rounds := 0
 			const enough = 100 // minimum number of reads; reads take longer on a busy machine
 			for begin := time.Now(); len(done) == 0 && (time.Since(begin) < time.Second || rounds < 3 ||
@@ -61,9 +55,7 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 				p.disturb(t, s, uint64(rounds), target.name != "simple_switch_grpc")
 			}
 			close(stop)
-			if <-done != nil {
-				t.FailNow()
-			}
+			check(t, <-done)
 			if reads.Load() < enough {
 				t.Errorf("only %d reads during %d rounds of writes: they say little", reads.Load(), rounds)
 			}
